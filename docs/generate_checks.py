@@ -5,7 +5,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from truestep.doctor.catalogue import checks, topic_of
+from truestep.doctor.catalogue import check_topic, checks
 from truestep.doctor.check import Check
 
 TABLE = Path(__file__).with_name("checks.md")
@@ -49,9 +49,11 @@ def page_of(check: type[Check]) -> str:
 
 def table() -> str:
     """Return the table of all checks, by topic."""
-    every = sorted(checks().values(), key=lambda check: (topic_of(check), check.code))
+    every = sorted(
+        checks().values(), key=lambda check: (check_topic(check), check.code)
+    )
     parts = [INTRODUCTION, f"There are {len(every)}.\n"]
-    for topic, members in groupby(every, key=topic_of):
+    for topic, members in groupby(every, key=check_topic):
         parts.append(f"## {topic.capitalize()}\n")
         parts.append("| code | severity | how | mistake |\n|---|---|---|---|")
         parts += [

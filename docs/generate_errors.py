@@ -5,7 +5,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from truestep.explainer.catalogue import explained_errors, topic_of
+from truestep.explainer.catalogue import error_topic_folder, explained_errors
 from truestep.explainer.explainer import Explainer
 
 PAGE = Path(__file__).with_name("explained.md")
@@ -36,7 +36,7 @@ def page_of(error: type[Explainer]) -> str:
         if checks
         else []
     )
-    cases = [f"* {each}" for each in page.told_cases()]
+    cases = [f"* {each}" for each in page.cases_to_show()]
     told = ["In one run it may say:\n", *cases, ""] if cases else []
     return "\n".join(
         [
@@ -53,7 +53,8 @@ def page_of(error: type[Explainer]) -> str:
 def text() -> str:
     """Return the whole page."""
     every = sorted(
-        explained_errors().values(), key=lambda error: (topic_of(error), error.name())
+        explained_errors().values(),
+        key=lambda error: (error_topic_folder(error), error.name()),
     )
     rows = [
         f"| [{each.name()}](#{each.name()}) | {each.page().summary} |" for each in every
@@ -63,7 +64,7 @@ def text() -> str:
         f"There are {len(every)}.\n",
         "| error | what happened |\n|---|---|\n" + "\n".join(rows) + "\n",
     ]
-    for topic, members in groupby(every, key=topic_of):
+    for topic, members in groupby(every, key=error_topic_folder):
         parts.append(
             f"## {topic.upper() if topic in ('amp', 'cuda') else topic.capitalize()}\n"
         )

@@ -15,7 +15,7 @@ from rich.terminal_theme import TerminalTheme
 
 from truestep.core.results import print_results
 from truestep.doctor.read import read_paths
-from truestep.doctor.reporting.findings import counted_findings, show_findings
+from truestep.doctor.reporting.findings import counted_findings, render_findings
 
 HERE = Path(__file__).parent
 COLUMNS = 102  # as wide as its longest line, so that none is broken
@@ -72,7 +72,7 @@ def figure() -> str:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         Path("train.py").write_text(loop(), "utf-8")
         reading = read_paths([Path("train.py")])
-    print_results(show_findings(reading.findings, reading.lines), console)
+    print_results(render_findings(reading.findings, reading.lines), console)
     console.print(counted_findings(reading.findings))
     return console.export_svg(
         title="truestep read train.py", theme=COLOURS, code_format=SVG, unique_id="read"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import truestep as ts
-from truestep.doctor.catalogue import checks, written_checks
+from truestep.doctor.catalogue import all_check_classes, checks
 from truestep.doctor.page import parse_check_page
 from truestep.doctor.retired import RETIRED
 from truestep.explainer.page import parse_error_page as parse_error
@@ -48,7 +48,7 @@ def root(tmp_path, scaffold):
 
 
 def test_a_code_is_given_once_and_never_again():
-    written = [check.code for check in written_checks()]
+    written = [check.code for check in all_check_classes()]
     assert sorted(written) == sorted(set(written)), (
         "two checks with one code: `make new-check` gives the next"
     )

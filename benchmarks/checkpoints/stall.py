@@ -22,9 +22,9 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 
 import truestep as ts
-from truestep.checkpoints.copy_room import CopyRoomFinder
+from truestep.checkpoints.copy_room import CopyMemoryChecker
 from truestep.checkpoints.prepare import CheckpointPreparer
-from truestep.checkpoints.snapshot import CheckpointStaging
+from truestep.checkpoints.snapshot import CheckpointStagingBuffers
 
 
 def make_state(num_bytes, tensors=100):
@@ -111,7 +111,9 @@ class GivenBack(Ours):
 
     def __init__(self, folder):
         super().__init__(folder)
-        self.store._preparing = CheckpointPreparer(CheckpointStaging(CopyRoomFinder(may_keep=False)))
+        self.store._preparing = CheckpointPreparer(
+            CheckpointStagingBuffers(CopyMemoryChecker(may_keep=False))
+        )
 
 
 def measure(contenders, state, repeats):

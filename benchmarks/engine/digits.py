@@ -36,7 +36,7 @@ class Transformed(Dataset):
         return len(TRAIN[1])
 
     def __getitem__(self, index):
-        return digits.moved_digits(TRAIN[0][index : index + 1])[0], TRAIN[1][index]
+        return digits.augment_digits(TRAIN[0][index : index + 1])[0], TRAIN[1][index]
 
 
 class Setting:
@@ -52,7 +52,7 @@ class Setting:
             self.optimizer, warmup_steps=STEPS_PER_EPOCH, total_steps=CONFIG.epochs * STEPS_PER_EPOCH
         )
         data = Transformed() if by_sample else TensorDataset(*TRAIN)
-        self.move = (lambda images: images) if by_sample else digits.moved_digits
+        self.move = (lambda images: images) if by_sample else digits.augment_digits
         self.train = DataLoader(data, batch_size=CONFIG.batch_size, shuffle=True)
         self.test = DataLoader(TensorDataset(*TEST), batch_size=1024)
 

@@ -18,8 +18,8 @@ from truestep.checkpoints import Checkpoint, CheckpointStore, checksum, load, pr
 from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
 from truestep.checkpoints.digests import NEWEST_DIGEST
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.new_memory import make_pages
-from truestep.checkpoints.verify import read_past
+from truestep.checkpoints.new_memory import prefault_pages
+from truestep.checkpoints.verify import read_and_discard
 from truestep.core.errors import CheckpointError
 
 WEIGHT = torch.arange(6.0).view(2, 3)
@@ -95,7 +95,7 @@ def test_the_second_and_third_save_hold_what_the_state_is_then(name, background,
 def test_a_state_like_the_last_is_not_laid_out_again(tmp_path, monkeypatch):
     with CheckpointStore(tmp_path) as store:
         store.save(1, first())
-        monkeypatch.setattr(prepare, "regions_of", None)
+        monkeypatch.setattr(prepare, "tensor_regions_of_leaves", None)
         store.save(2, first())
         assert same(store.newest().load(), first())
 
@@ -128,7 +128,9 @@ def test_a_few_tensors_of_other_shapes_have_only_their_file_laid_out_again(
             checkpoint = store.newest()
             assert same(checkpoint.load(), state)
             assert checkpoint.load("logbook", "waiting").keys() == {"loss", "n"}
-            patched.setattr(prepare, "regions_of", None)  # the first alone is laid out from nothing
+            patched.setattr(
+                prepare, "tensor_regions_of_leaves", None
+            )  # the first alone is laid out from nothing
 
 
 def test_a_kept_layout_keeps_no_tensor_alive(tmp_path):
@@ -186,7 +188,7 @@ def test_a_large_save_in_flight_is_finished_when_the_interpreter_ends(tmp_path):
 
 def test_a_slow_thread_reads_no_memory_that_was_given_away(monkeypatch):
     """On a busy machine a thread can lose its processor while the others fill and hash all pieces that follow."""
-    right, first = Checksum._digest, []
+    right, first = Checksum._hash_piece, []
 
     def slow(self, piece):
         if not first:
@@ -204,9 +206,9 @@ def test_a_slow_thread_reads_no_memory_that_was_given_away(monkeypatch):
         for piece in pieces:
             expected.update(memoryview(piece))
         promised = expected.hexdigest()
-    monkeypatch.setattr(Checksum, "_digest", slow)
+    monkeypatch.setattr(Checksum, "_hash_piece", slow)
     with Checksum(read=read) as found:
-        read_past(found, len(pieces) * PIECE_BYTES)
+        read_and_discard(found, len(pieces) * PIECE_BYTES)
         assert found.hexdigest() == promised
 
 
@@ -223,8 +225,8 @@ def test_a_slow_thread_holds_nobody_up_and_what_it_has_not_begun_is_taken_back(m
             assert gone_on.wait(10), f"the reader waits after the pieces {by_reader}"
         return b"x" * 32
 
-    monkeypatch.setattr(Checksum, "_digest", digest)
-    monkeypatch.setattr(checksum, "_num_threads", lambda: 1)
+    monkeypatch.setattr(Checksum, "_hash_piece", digest)
+    monkeypatch.setattr(checksum, "_num_hash_threads", lambda: 1)
     memory = memoryview(bytearray(PIECE_BYTES))
     with Checksum(read=lambda memory, _: len(memory)) as found:
         for _ in range(7):  # the thread has the first, the second waits, and the last is hashed in the end
@@ -238,14 +240,14 @@ def test_pages_are_made_around_what_memory_holds():
     block = mmap.mmap(-1, 1 << 20)
     block[:3], block[-3:] = b"abc", b"xyz"
     inside = memoryview(block)[1:-1]
-    done = make_pages(inside)
+    done = prefault_pages(inside)
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     block[:: mmap.PAGESIZE] = block[:: mmap.PAGESIZE]
     made = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
     assert (block[:3], block[-3:], any(block[3:-3])) == (b"abc", b"xyz", False)
     assert not done or made < len(block) // mmap.PAGESIZE // 2
-    assert not make_pages(inside)  # they are there
-    assert not make_pages(memoryview(bytearray(8)))
+    assert not prefault_pages(inside)  # they are there
+    assert not prefault_pages(memoryview(bytearray(8)))
 
 
 class StrangeFiles(CheckpointFiles):

@@ -161,8 +161,11 @@ def test_what_is_asked_first_is_copied_whatever_is_free(tmp_path, free):
 
 def test_processes_share_what_is_free(free, monkeypatch):
     free["states"] = 3.0
-    for number, expected in ((1, copy_room.CopyRoom.TO_KEEP), (2, copy_room.CopyRoom.TO_COPY)):
-        found = copy_room.CopyRoomFinder(number).find(STATE_BYTES, 0, must_copy=False)
+    for number, expected in (
+        (1, copy_room.CopyMemoryAvailability.TO_KEEP),
+        (2, copy_room.CopyMemoryAvailability.TO_COPY),
+    ):
+        found = copy_room.CopyMemoryChecker(number).find(STATE_BYTES, 0, must_copy=False)
         assert found is expected
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     assert copy_room.processes_on_this_machine() == 8

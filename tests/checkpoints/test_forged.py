@@ -23,8 +23,8 @@ import truestep as ts
 from truestep.checkpoints import CheckpointStore
 from truestep.checkpoints.digests import new_digest
 from truestep.checkpoints.dtypes import DTYPES
-from truestep.checkpoints.manifest import MANIFEST_NAME, seal_manifest
-from truestep.checkpoints.safetensors_header import safetensors_json
+from truestep.checkpoints.manifest import MANIFEST_NAME, manifest_line_with_checksum
+from truestep.checkpoints.safetensors_header import safetensors_entry_json
 
 MOST_BYTES = 1 << 16  # that a forged tensor has on the disk
 
@@ -36,7 +36,9 @@ values = st.integers(0, 255)
 
 def file_of(shape: list[int], dtype: str, fill: int, claimed: int) -> bytes:
     stored = DTYPES[dtype]
-    header = json.dumps({"w": safetensors_json(stored.code, stored.shape(tuple(shape)), 0, claimed)}).encode()
+    header = json.dumps(
+        {"w": safetensors_entry_json(stored.code, stored.shape(tuple(shape)), 0, claimed)}
+    ).encode()
     return len(header).to_bytes(8, "little") + header + bytes([fill]) * min(claimed, MOST_BYTES)
 
 
@@ -64,7 +66,7 @@ def forge(folder: Path, entry: dict, state: object, data: bytes) -> Path:
         "tensors": {"net/w": entry},
         "state": {"dict": {"net": state}},
     }
-    (folder / MANIFEST_NAME).write_bytes(seal_manifest(json.dumps(body).encode()))
+    (folder / MANIFEST_NAME).write_bytes(manifest_line_with_checksum(json.dumps(body).encode()))
     return folder
 
 
@@ -158,7 +160,7 @@ def test_a_deep_state_is_refused_however_little_of_the_stack_is_left(depth, tmp_
     body = json.loads((folder / MANIFEST_NAME).read_bytes())["body"]
     text = json.dumps(body | {"tensors": {}, "files": {}, "state": "here"})
     text = text.replace('"here"', "[" * depth + "]" * depth)
-    (folder / MANIFEST_NAME).write_bytes(seal_manifest(text.encode()))
+    (folder / MANIFEST_NAME).write_bytes(manifest_line_with_checksum(text.encode()))
     (folder / "net.safetensors").unlink()
 
     def below(frames: int) -> object:

@@ -14,8 +14,8 @@ from support.manifests import opened, sealed
 
 from truestep.checkpoints import Checkpoint, CheckpointStore
 from truestep.checkpoints.checksum import Checksum
-from truestep.checkpoints.columns import tensor_columns, tensors_of_columns
-from truestep.checkpoints.digests import NEWEST_DIGEST, digest_of_format, new_digest
+from truestep.checkpoints.columns import decode_tensor_columns, encode_tensor_columns
+from truestep.checkpoints.digests import NEWEST_DIGEST, hash_scheme_of_format, new_digest
 from truestep.checkpoints.dtypes import DTYPES
 from truestep.checkpoints.manifest import (
     FORMAT,
@@ -25,11 +25,11 @@ from truestep.checkpoints.manifest import (
     ManifestFile,
     ManifestTensor,
     TensorShard,
-    manifest_body,
-    seal_manifest,
+    manifest_line_with_checksum,
+    verified_manifest_body,
 )
-from truestep.checkpoints.manifest_text import PARTS, manifest_bytes, manifest_head
-from truestep.checkpoints.names import checkpoint_name
+from truestep.checkpoints.manifest_text import PARTS, manifest_bytes, parse_manifest_head
+from truestep.checkpoints.names import checkpoint_folder_name
 from truestep.checkpoints.safetensors_header import SafetensorsEntry, safetensors_header
 from truestep.core.errors import CheckpointError
 
@@ -83,12 +83,12 @@ def test_golden_checkpoints_load_for_ever(folder):
 
 def edited(folder: Path, **changes) -> None:
     body = json.loads((folder / MANIFEST_NAME).read_bytes())["body"] | changes
-    (folder / MANIFEST_NAME).write_bytes(seal_manifest(json.dumps(body).encode()))
+    (folder / MANIFEST_NAME).write_bytes(manifest_line_with_checksum(json.dumps(body).encode()))
 
 
 def test_the_newest_format_has_a_golden_checkpoint_and_a_digest():
     assert [folder.name for folder in GOLDEN] == [f"format-{number + 1}" for number in range(FORMAT)]
-    assert digest_of_format(FORMAT) == NEWEST_DIGEST == ("blake3", True)
+    assert hash_scheme_of_format(FORMAT) == NEWEST_DIGEST == ("blake3", True)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def write_sharded(
 ) -> Path:
     """Write a checkpoint as several processes would: each box of the tensor in a file of its own."""
     summary = CheckpointSummary(sequence=1, step=1, reason="test", healthy=True, complete=True)
-    target = folder / checkpoint_name(summary)
+    target = folder / checkpoint_folder_name(summary)
     target.mkdir(parents=True)
     files, shards = {}, []
     for rank, (offset, shape) in enumerate(boxes):
@@ -235,8 +235,8 @@ def tables(draw: st.DrawFn) -> tuple[list[str], dict[str, ManifestTensor]]:
 @given(table=tables())
 def test_columns_come_back_as_the_tensors_that_they_were_made_of(table):
     files, tensors = table
-    made = tensor_columns(tensors, files)
-    found, rows = tensors_of_columns(
+    made = encode_tensor_columns(tensors, files)
+    found, rows = decode_tensor_columns(
         {name: json.loads(text) for name, text in made.texts.items()},
         {file: made.rows_of(file) for file in files},
     )
@@ -269,9 +269,9 @@ def test_a_manifest_takes_at_most_a_hundred_bytes_a_tensor(tmp_path):
 def test_each_part_of_a_manifest_is_read_by_itself(tmp_path):
     with CheckpointStore(tmp_path, background=False) as store:
         store.save(7, optimizer_state(3))
-        body = manifest_body((store.newest().path / MANIFEST_NAME).read_bytes())
+        body = verified_manifest_body((store.newest().path / MANIFEST_NAME).read_bytes())
     end = body.index(b',"names":')
-    head = manifest_head(body[:end])  # of a file of which nothing else was read
+    head = parse_manifest_head(body[:end])  # of a file of which nothing else was read
     assert (head["step"], list(head["parts"])) == (7, list(PARTS))
     at = end
     for name, (size, digest) in head["parts"].items():
@@ -281,7 +281,7 @@ def test_each_part_of_a_manifest_is_read_by_itself(tmp_path):
         at += size
     assert body[at:] == b"}"
     with pytest.raises(ValueError, match="head does not have the checksum"):
-        manifest_head(body[:end].replace(b'"step":7', b'"step":8'))
+        parse_manifest_head(body[:end].replace(b'"step":7', b'"step":8'))
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -290,9 +290,9 @@ def test_a_part_that_does_not_have_its_own_checksum_is_refused(part, tmp_path):
     with CheckpointStore(tmp_path, background=False) as store:
         store.save(7, optimizer_state(3))
         path = store.newest().path
-    body = manifest_body((path / MANIFEST_NAME).read_bytes())
+    body = verified_manifest_body((path / MANIFEST_NAME).read_bytes())
     at = body.rindex(f',"{part}":'.encode()) + len(f',"{part}":')
-    (path / MANIFEST_NAME).write_bytes(seal_manifest(body[:at] + b" " + body[at + 1 :]))
+    (path / MANIFEST_NAME).write_bytes(manifest_line_with_checksum(body[:at] + b" " + body[at + 1 :]))
     with pytest.raises(CheckpointError, match=f"its part '{part}' does not have the checksum in the head"):
         Checkpoint.open(path)
 
@@ -332,7 +332,7 @@ def test_columns_that_say_what_can_not_be_are_refused(column, value, reason, tmp
 @pytest.mark.parametrize("size", [0, 1, 100, 8 << 20, (8 << 20) + 1, 20 << 20])
 @pytest.mark.parametrize("number", range(1, FORMAT + 1))
 def test_a_checksum_is_that_of_its_format(number, size):
-    kind, data = digest_of_format(number), bytes(size)
+    kind, data = hash_scheme_of_format(number), bytes(size)
     with Checksum(kind=kind) as checksum:
         checksum.update(memoryview(data))
         found = checksum.hexdigest()

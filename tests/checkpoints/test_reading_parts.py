@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torture.parts import let_write, piece
 
 from truestep.checkpoints import CheckpointStore
-from truestep.checkpoints.boxes import CheckpointBox, WantedCheckpointPart
+from truestep.checkpoints.boxes import RequestedTensorBox, TensorBox
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.core.errors import CheckpointError
 
@@ -27,9 +27,9 @@ def cuts(draw, shape):
 
 def part_of(box):
     """Return what wants one box of every tensor that it fits into; the part comes back in a tuple, to be told from a whole."""
-    place = CheckpointBox(tuple(side.start for side in box), tuple(side.stop - side.start for side in box))
+    place = TensorBox(tuple(side.start for side in box), tuple(side.stop - side.start for side in box))
     return lambda name, shape: (
-        WantedCheckpointPart(place, lambda values: (values,)) if name.endswith("weight") else None
+        RequestedTensorBox(place, lambda values: (values,)) if name.endswith("weight") else None
     )
 
 

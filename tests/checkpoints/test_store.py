@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support import warm
 
 from truestep.checkpoints import CheckpointStore, Retention, save
-from truestep.checkpoints.clean import whole_checkpoints
+from truestep.checkpoints.clean import undamaged_checkpoints
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
 from truestep.core.errors import CheckpointError, OptionError, RunDirectoryError
@@ -484,7 +484,7 @@ def test_a_kept_manifest_is_read_again_only_where_its_file_was_written_to(tmp_pa
 
     def read_of():
         files.bytes = 0
-        found = whole_checkpoints(files, tmp_path, (), known)
+        found = undamaged_checkpoints(files, tmp_path, (), known)
         return len(found), files.bytes
 
     assert read_of()[0] == 2

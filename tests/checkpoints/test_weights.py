@@ -16,7 +16,7 @@ from truestep.checkpoints import CheckpointStore
 from truestep.checkpoints.apply import apply_state
 from truestep.checkpoints.dtypes import CODES
 from truestep.core.errors import CheckpointError
-from truestep.frameworks.resume import Kept
+from truestep.frameworks.resume import KeptCheckpoints
 from truestep.mirror.sources import export_weights, load_weights, read_checkpoint
 
 CUT_WHILE_READ = """
@@ -582,7 +582,7 @@ def test_a_folder_that_another_library_saved_weights_in_is_told_by_its_file(tmp_
 
 
 def test_a_folder_of_exact_resume_says_how_its_framework_loads_it(tmp_path):
-    kept = Kept(tmp_path / "exact", 2)
+    kept = KeptCheckpoints(tmp_path / "exact", 2)
     file = tmp_path / "theirs.ckpt"
     torch.save(make_net().state_dict(), file)
     kept.keep(file, 3, {"pass": 0})

@@ -97,9 +97,9 @@ def test_the_other_format_where_torch_does_not_load_and_where_it_is_missing(tmp_
     inherited = os.environ.get("PYTHONPATH", "")
     result = env("--collect-env", env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{inherited}"})
     assert (result.returncode, result.stdout) == (0, "PyTorch version: N/A, libcudart.so.13: cannot open\n")
-    monkeypatch.setattr(torch_build, "find_torch", lambda _: None)
+    monkeypatch.setattr(torch_build, "find_torch_folder", lambda _: None)
     with pytest.raises(MissingPackageError, match=r"truestep\[torch\]"):
-        torch_build.torchs_own_report()
+        torch_build.run_torch_collect_env()
 
 
 def test_two_formats_at_once_are_a_usage_error():

@@ -16,7 +16,7 @@ from support import warm
 from typer.testing import CliRunner
 
 from truestep.cli.main import COMMANDS, PANELS, app, main, module_of_command
-from truestep.cli.screen import complain_on_screen
+from truestep.cli.screen import print_on_stderr
 
 FULL = Path("/dev/full")
 
@@ -234,7 +234,7 @@ def test_on_a_terminal_messages_are_broken_between_words(monkeypatch, columns):
         "truestep: There is no command 'raed'. There are: checkpoints, checks.\n    an indented line "
         + "word " * 60
     )
-    complain_on_screen(f"{message}\n")
+    print_on_stderr(f"{message}\n")
     lines = terminal.getvalue().splitlines()
     assert max(map(len, lines)) <= columns
     assert " ".join(terminal.getvalue().split()) == " ".join(message.split())

@@ -14,12 +14,12 @@ from truestep.explainer.explanation import Explanation
 WIDTH = 80
 MESSAGE = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x784 and 400x10)"
 COMMANDS = {
-    "errors": lambda: errors.show(None),
+    "errors": lambda: errors.show_errors(None),
     "recipes": lambda: recipes.list_recipes(as_json=False),
     "train": train._print_general_help,
     "explain": lambda: explain.explain(MESSAGE),
     "checks": lambda: checks.show_checks(None),
-    **{f"errors {name}": lambda name=name: errors.show(name) for name in explained_errors()},
+    **{f"errors {name}": lambda name=name: errors.show_errors(name) for name in explained_errors()},
 }
 
 

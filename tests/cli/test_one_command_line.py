@@ -27,7 +27,7 @@ from truestep.doctor.listed import listed_mistakes
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import Replacement
 from truestep.doctor.report import WatchedRunReport
-from truestep.doctor.reporting.findings import show_findings
+from truestep.doctor.reporting.findings import render_findings
 from truestep.doctor.runtime.pace import WatchPace, num_steps_watched
 from truestep.doctor.runtime.running import ScriptOutcome
 from truestep.doctor.runtime.watch import Watch
@@ -157,7 +157,9 @@ def test_code_in_a_report_is_neither_wrapped_nor_cut(tmp_path, width, length):
         for where, each in ((place, change), (Place("train.py", 9), None))
     ]
     with (tmp_path / "report").open("w") as file:
-        print_results(show_findings(findings, {Place("train.py", 9): line}), Console(file=file, width=width))
+        print_results(
+            render_findings(findings, {Place("train.py", 9): line}), Console(file=file, width=width)
+        )
     shown = [each.strip() for each in (tmp_path / "report").read_text().splitlines()]
     assert [f"- {line}" in shown, f"+ {line}.item()" in shown, line in shown] == [True] * 3
 

@@ -10,8 +10,8 @@ import pytest
 from support import warm
 
 import truestep as ts
-from truestep.cli.train import processes_option
-from truestep.recipes.loading.parse import RunOptions
+from truestep.cli.train import split_processes_option
+from truestep.recipes.loading.parse import CommonRecipeOptions
 from truestep.run.options import RESUME
 
 
@@ -132,8 +132,8 @@ def train(run, config):
 
 @pytest.mark.parametrize("way", RESUME)
 def test_the_command_offers_each_way_to_go_on_that_a_run_advises(way):
-    assert RunOptions(resume=way)
-    assert way in get_args(get_type_hints(RunOptions)["resume"])
+    assert CommonRecipeOptions(resume=way)
+    assert way in get_args(get_type_hints(CommonRecipeOptions)["resume"])
 
 
 def test_what_a_run_advises_works_as_an_option_and_the_report_named_is_the_new_run_s(tmp_path):
@@ -174,10 +174,10 @@ def test_a_recipe_trains_in_several_processes_in_one_folder(tmp_path):
     ],
 )
 def test_the_number_of_processes_is_taken_out_of_the_words(words, found):
-    assert processes_option(words) == found
+    assert split_processes_option(words) == found
 
 
 @pytest.mark.parametrize("words", [["--processes", "0"], ["--processes=x"], ["--processes"]])
 def test_a_wrong_number_of_processes_is_refused(words):
     with pytest.raises(ts.OptionError, match="give how many"):
-        processes_option(words)
+        split_processes_option(words)

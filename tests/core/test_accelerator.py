@@ -6,8 +6,8 @@ import torch
 from support.card import Card
 
 from truestep.core import accelerator
-from truestep.core.accelerator import has_fused_kernel, in_float64, send_to_device, send_to_host
-from truestep.run.together import _carries
+from truestep.core.accelerator import has_fused_kernel, send_to_device, send_to_host, to_float64
+from truestep.run.together import _is_group_usable_on_device
 
 CPU, CUDA, MPS = map(torch.device, ("cpu", "cuda", "mps"))
 
@@ -33,7 +33,7 @@ def test_what_the_room_is_not_told_of_waits():
             "a copy from the host that waits",
             "a copy to the host",
         ]
-        assert in_float64(numbers).dtype == torch.float64
+        assert to_float64(numbers).dtype == torch.float64
         with pytest.raises(TypeError, match="float64"):
             numbers.double()
 
@@ -47,18 +47,21 @@ def test_kernels_are_asked_of_torch():
 
 def test_a_group_carries_what_its_backend_takes():
     given = [("nccl", CPU), ("nccl", CUDA), ("gloo", CPU), ("gloo", CUDA), ("cpu:gloo,cuda:nccl", CPU)]
-    assert [_carries(*each) for each in given] == [False, True, False, False, False]
-    assert _carries("cpu:gloo,cuda:nccl", CUDA)
+    assert [_is_group_usable_on_device(*each) for each in given] == [False, True, False, False, False]
+    assert _is_group_usable_on_device("cpu:gloo,cuda:nccl", CUDA)
 
 
 def test_memory_and_streams_are_those_of_the_device():
     with Card(count=2) as card:
-        assert [accelerator.most_bytes(torch.device("cuda", index)) for index in (0, 1)] == [1000, 1001]
+        assert [accelerator.peak_device_bytes(torch.device("cuda", index)) for index in (0, 1)] == [
+            1000,
+            1001,
+        ]
         stream = accelerator.CopyStream(torch.device("cuda:1"))
         with stream.copying():
             copied = torch.ones(3).pin_memory().to("cuda:1", non_blocking=True)
         assert copied.isnan().all()
-        stream.hand_over([copied])
+        stream.hand_to_current_stream([copied])
         assert copied.tolist() == [1.0, 1.0, 1.0]
         assert card.used_by[0][0] is copied
         assert card.used_by[0][1] is card.current[1]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truestep.core.breakable import BreakableName
+from truestep.core.breakable import WrappingText
 from truestep.core.rich_names import Text
 
 
@@ -20,12 +20,12 @@ from truestep.core.rich_names import Text
     ],
 )
 def test_a_name_is_broken_where_a_reader_would(name, hang, width, expected):
-    assert BreakableName(Text(name), hang).broken(width).plain.split("\n") == expected
+    assert WrappingText(Text(name), hang).broken(width).plain.split("\n") == expected
 
 
 @given(st.text("ab_:= /é", max_size=60), st.integers(0, 9), st.integers(2, 40))
 def test_every_line_fits_and_nothing_is_lost(name, hang, width):
-    lines = BreakableName(Text(name), hang).broken(width).plain.split("\n")
+    lines = WrappingText(Text(name), hang).broken(width).plain.split("\n")
     hang = min(hang, width // 2)
     assert all(len(line) <= width for line in lines)
     assert lines[0] + "".join(line[hang:] for line in lines[1:]) == name

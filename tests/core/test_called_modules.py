@@ -8,10 +8,10 @@ from importlib import import_module
 import pytest
 
 import truestep as ts
-from truestep.core.guidance import guidance_in
+from truestep.core.guidance import guidance_by_name
 
 
-@pytest.mark.parametrize("name", guidance_in("ts.NAME()"))
+@pytest.mark.parametrize("name", guidance_by_name("ts.NAME()"))
 def test_a_module_that_is_called_says_what_to_write(name):
     import_module(f"truestep.{name}")
     assert ts.Run  # asked for once, the modules that are imported by then answer

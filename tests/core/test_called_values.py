@@ -4,11 +4,11 @@
 import pytest
 import torch
 
-from truestep.core.called_values import properties_are_no_methods
+from truestep.core.called_values import refuse_property_calls
 from truestep.core.errors import OptionError
 
 
-@properties_are_no_methods("counter")
+@refuse_property_calls("counter")
 class Counter:
     @property
     def count(self):

@@ -11,7 +11,7 @@ import torch
 import truestep as ts
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import OptionError
-from truestep.core.guidance import guidance_in, option_by_other_name
+from truestep.core.guidance import guidance_by_name, option_by_other_name
 from truestep.engine.accumulating import Accumulating
 from truestep.recipes.loading.find import recipes
 from truestep.recipes.loading.parse import load_recipe
@@ -231,11 +231,11 @@ def test_the_tables_of_words_name_what_is_there():
     known |= {
         field for path in recipes().values() for field in load_recipe(path).Config.__dataclass_fields__
     } | {"out", "fail_on"}  # of the command line
-    assert guidance_in("NAME=...").keys() <= known
+    assert guidance_by_name("NAME=...").keys() <= known
     # what a framework's module has is no name of the package's own
-    of_frameworks = {each for each in guidance_in("NAME(...)") if each.count(".") > 1}
+    of_frameworks = {each for each in guidance_by_name("NAME(...)") if each.count(".") > 1}
     assert of_frameworks <= {"ts.transformers.ExactResume"}
-    assert guidance_in("NAME(...)").keys() - of_frameworks <= CALLABLES.keys()
+    assert guidance_by_name("NAME(...)").keys() - of_frameworks <= CALLABLES.keys()
     for function in CALLABLES.values():
         names = options(function)
         assert not [name for name in names if option_by_other_name(name, names) not in (None, name)]

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from truestep.core.errors import OptionError, check_choice, check_flag, check_number, whole_number_meant
+from truestep.core.errors import OptionError, check_choice, check_flag, check_number, intended_whole_number
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_what_an_option_can_t_be_is_refused_with_the_call(check, message):
     ],
 )
 def test_the_line_to_write_has_the_number_that_was_meant(value, meant):
-    assert whole_number_meant(value, least=0) == meant
+    assert intended_whole_number(value, least=0) == meant
     if meant is not None:
         with pytest.raises(OptionError, match=rf"asked for: write ts\.f\(n={meant}\)\.$"):
             check_number("ts.f", "n", value, example=1)

@@ -10,7 +10,7 @@ import torch
 
 import truestep as ts
 from truestep.core import guidance as table
-from truestep.core.guidance import as_sentence, guidance, guidance_in, name_from_other_library
+from truestep.core.guidance import as_sentence, foreign_name_advice, guidance, guidance_by_name
 from truestep.engine.data.options import DataKeywords
 
 TEXT = Path(table.__file__).with_suffix(".md").read_text("utf-8")
@@ -50,7 +50,7 @@ def called(things, call):
 @pytest.mark.parametrize("call", sorted({*CALLS} - {"run.log"}))
 def test_each_option_is_answered_where_it_is_given(things, call):
     given = [torch.ones(4)] if call == "run.data" else []  # which looks at its options itself
-    for row, said in guidance_in(f"{call}(NAME=...)").items():
+    for row, said in guidance_by_name(f"{call}(NAME=...)").items():
         name, _, value = row.partition("=")
         with pytest.raises(ts.OptionError) as caught:
             called(things, call)(*given, **{name: value or None})
@@ -58,14 +58,14 @@ def test_each_option_is_answered_where_it_is_given(things, call):
 
 
 def test_each_option_of_loggers_is_answered_where_it_would_be_logged(things):
-    for name, said in guidance_in("run.log(NAME=...)").items():
+    for name, said in guidance_by_name("run.log(NAME=...)").items():
         with pytest.raises(ts.OptionError, match=re.escape(said)):
             things["run"].log(accuracy=0.5, **{name: 1})
 
 
 @pytest.mark.parametrize("variable", sorted({*HELD} - OF_FRAMEWORKS))
 def test_each_name_is_answered_where_it_is_read(things, variable):
-    names = [each for each in guidance_in(f"{variable}.NAME") if not hasattr(things[variable], each)]
+    names = [each for each in guidance_by_name(f"{variable}.NAME") if not hasattr(things[variable], each)]
     assert names
     for name in names:
         with pytest.raises(AttributeError) as caught:
@@ -76,21 +76,21 @@ def test_each_name_is_answered_where_it_is_read(things, variable):
 
 @pytest.mark.parametrize("variable", ["run", "source"])
 def test_each_name_is_answered_where_it_is_set(things, variable):
-    for name in guidance_in(f"{variable}.NAME = ..."):
+    for name in guidance_by_name(f"{variable}.NAME = ..."):
         with pytest.raises(AttributeError) as caught:
             setattr(things[variable], name, 1)
         assert str(caught.value).endswith(f"by setting it: {guidance(f'{variable}.NAME = ...', name)}.")
 
 
 def test_each_name_of_the_package_is_answered():
-    for name in guidance_in("ts.NAME").keys() - {*dir(ts)}:
+    for name in guidance_by_name("ts.NAME").keys() - {*dir(ts)}:
         with pytest.raises(AttributeError) as caught:
             getattr(ts, name)
-        assert str(caught.value).endswith(f" {name_from_other_library(name)}")
+        assert str(caught.value).endswith(f" {foreign_name_advice(name)}")
 
 
 def test_every_option_of_the_data_is_named_at_the_source():
-    assert guidance_in("source.NAME = ...").keys() == DataKeywords.__annotations__.keys()
+    assert guidance_by_name("source.NAME = ...").keys() == DataKeywords.__annotations__.keys()
 
 
 def test_no_row_is_left_that_nothing_asks(things):
@@ -103,7 +103,7 @@ def test_no_row_is_left_that_nothing_asks(things):
     assert known | {"run.NAME = ...", "source.NAME = ..."} == {*PLACES}
     for call in CALLS:
         assert (
-            not guidance_in(f"{call}(NAME=...)").keys()
+            not guidance_by_name(f"{call}(NAME=...)").keys()
             & inspect.signature(called(things, call)).parameters.keys()
         )
 

@@ -34,7 +34,7 @@ def test_a_name_like_one_of_nn_is_answered_with_that():
 
 
 def test_what_tools_ask_of_every_module_is_answered_without_a_search(monkeypatch):
-    monkeypatch.setattr("truestep.core.errors.nearest_names", lambda *_: pytest.fail("a search"))
+    monkeypatch.setattr("truestep.core.errors.names_hint", lambda *_: pytest.fail("a search"))
     assert not hasattr(truestep, "__wrapped__")
     assert truestep.__version__
 

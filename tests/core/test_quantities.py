@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from truestep.core.errors import OptionError
 from truestep.core.quantities import parse_bytes, parse_seconds
-from truestep.core.wording import byte_size
+from truestep.core.wording import bytes_text
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_what_is_no_duration_is_refused_with_an_example(text):
 
 @given(st.integers(0, 2**50))
 def test_what_is_shown_is_what_is_read_within_a_twentieth(size):
-    assert abs(parse_bytes(byte_size(size).replace(",", "")) - size) <= size / 20
+    assert abs(parse_bytes(bytes_text(size).replace(",", "")) - size) <= size / 20

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import truestep as ts
-from truestep.core.random_streams import KeyedRandom, StepRandomKeys, random_key, torch_streams_put_back
+from truestep.core.random_streams import KeyedRandom, StepRandomKeys, preserve_torch_rng, random_key
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
 
 
@@ -95,7 +95,7 @@ def test_a_block_puts_the_streams_of_its_tensors_back(backend):
     class Placed(NamedTuple):
         device: torch.device
 
-    with torch_streams_put_back([Placed(device), Placed(torch.device("cpu")), Placed(torch.device("xla"))]):
+    with preserve_torch_rng([Placed(device), Placed(torch.device("cpu")), Placed(torch.device("xla"))]):
         drawn = torch.rand(3, generator=CARDS[chosen]), torch.rand(3)
     assert torch.equal(torch.rand(3, generator=CARDS[chosen]), drawn[0])
     assert torch.equal(torch.rand(3), drawn[1])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truestep.core.command_words import hide_in_words
+from truestep.core.command_words import hide_command_secrets
 from truestep.core.secret_values import HIDDEN, hide_in_text, hide_secrets
 
 SECRET = "hunter2hunter2"
@@ -111,9 +111,11 @@ def test_hiding_twice_is_hiding_once(name, value):
 @given(st.sampled_from(NAMES), VALUES)
 def test_no_word_of_a_command_shows_a_secret(name, value):
     for words in ([f"--{name}={value}"], [f"{name}={value}"], [f"+{name}={value}"]):
-        assert value not in " ".join(hide_in_words(["train.py", *words, "--lr", "0.1"], lambda _: "***"))
+        assert value not in " ".join(
+            hide_command_secrets(["train.py", *words, "--lr", "0.1"], lambda _: "***")
+        )
     if not value.startswith("-"):
-        assert value not in hide_in_words(["train.py", f"--{name}", value])
+        assert value not in hide_command_secrets(["train.py", f"--{name}", value])
 
 
 @pytest.mark.parametrize(
@@ -132,4 +134,4 @@ def test_no_word_of_a_command_shows_a_secret(name, value):
     ],
 )
 def test_the_words_of_a_command(words, shown):
-    assert hide_in_words(["train.py", *words]) == ["train.py", *shown]
+    assert hide_command_secrets(["train.py", *words]) == ["train.py", *shown]

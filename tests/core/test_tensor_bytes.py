@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truestep.checkpoints.compare import _bits
-from truestep.checkpoints.memory import saved_bytes_of
+from truestep.checkpoints.compare import _bytes_per_element
+from truestep.checkpoints.memory import tensor_memoryview
 from truestep.core.tensor_bytes import bytes_of_contiguous
-from truestep.engine.data.columns import data_column_bytes
+from truestep.engine.data.columns import column_to_bytes
 from truestep.engine.data.read_digest import digest_batch
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int64, torch.bool, torch.complex64]
@@ -36,15 +36,15 @@ def test_the_bytes_are_those_of_a_copy(tensor):
     copy = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
     expected = bytes(copy.reshape(-1).view(torch.uint8).tolist())
     assert bytes(bytes_of_contiguous(tensor.contiguous()).tolist()) == expected
-    assert bytes(saved_bytes_of(tensor.contiguous())) == expected
-    assert data_column_bytes(tensor) == expected
+    assert bytes(tensor_memoryview(tensor.contiguous())) == expected
+    assert column_to_bytes(tensor) == expected
     assert digest_batch(tensor) == digest_batch(tensor[...])
-    assert _bits(tensor).tolist() == _bits(copy).tolist()
+    assert _bytes_per_element(tensor).tolist() == _bytes_per_element(copy).tolist()
 
 
 @pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3)])
 def test_nothing_has_no_bytes(shape):
-    assert saved_bytes_of(torch.zeros(4, 6)[: shape[0]].reshape(-1)[:0].reshape(shape)).nbytes == 0
+    assert tensor_memoryview(torch.zeros(4, 6)[: shape[0]].reshape(-1)[:0].reshape(shape)).nbytes == 0
 
 
 def test_the_bytes_are_no_copy():

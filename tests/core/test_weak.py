@@ -3,7 +3,7 @@
 
 import weakref
 
-from truestep.core.weak import weakly
+from truestep.core.weak import weak_method_callback
 
 
 class Counts:
@@ -16,13 +16,13 @@ class Counts:
 
 def test_the_method_is_called_while_its_object_lives():
     counts = Counts()
-    weakly(counts.take)(1, 2)
+    weak_method_callback(counts.take)(1, 2)
     assert counts.seen == [(1, 2)]
 
 
 def test_the_callback_keeps_nothing_and_does_nothing_afterwards():
     counts = Counts()
-    gone, callback = weakref.ref(counts), weakly(counts.take)
+    gone, callback = weakref.ref(counts), weak_method_callback(counts.take)
     del counts
     assert gone() is None
     callback(1)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import truestep
 from truestep.core.wording import (
     a_type,
-    byte_size,
-    counted,
+    bytes_text,
     duration_text,
     number_text,
     percent_text,
+    plural,
     printable_text,
     short_number,
     with_article,
@@ -69,7 +69,7 @@ SIZES = {
 
 @pytest.mark.parametrize(("value", "text"), SIZES.items())
 def test_byte_size(value, text):
-    assert byte_size(value) == text
+    assert bytes_text(value) == text
 
 
 TIMES = {0: "0:00", 42.4: "0:42", 59.6: "1:00", 3723: "1:02:03", 47 * 3600: "47:00:00", 76 * 3600: "3 d 4 h"}
@@ -81,12 +81,12 @@ def test_duration(seconds, text):
 
 
 def test_a_number_stands_with_its_noun():
-    assert [counted(each, "batch", "batches") for each in (0, 1, 2000)] == [
+    assert [plural(each, "batch", "batches") for each in (0, 1, 2000)] == [
         "0 batches",
         "1 batch",
         "2,000 batches",
     ]
-    assert [counted(each, "epoch") for each in (1, 2)] == ["1 epoch", "2 epochs"]
+    assert [plural(each, "epoch") for each in (1, 2)] == ["1 epoch", "2 epochs"]
 
 
 @pytest.mark.parametrize(

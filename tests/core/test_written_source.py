@@ -5,7 +5,7 @@ import ast
 
 import pytest
 
-from truestep.core.written_source import written_text
+from truestep.core.written_source import unparse_cached
 
 EXPRESSIONS = [
     "net",
@@ -27,4 +27,4 @@ EXPRESSIONS = [
 def test_each_part_is_told_as_python_writes_it(text):
     parts = [each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.expr)]
     for _ in range(2):
-        assert [*map(written_text, parts)] == [*map(ast.unparse, parts)]
+        assert [*map(unparse_cached, parts)] == [*map(ast.unparse, parts)]

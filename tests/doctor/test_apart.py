@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truestep.doctor.source.apart import parsed_apart
+from truestep.doctor.source.apart import parse_and_split
 
 APART = [
     ("kept = {}\nkept['a'] = 1\nprint(kept['a'])\n", "kept = {}\nkept.a = 1\nprint(kept.a)"),
@@ -47,12 +47,12 @@ def names_of(tree):
 
 @pytest.mark.parametrize(("text", "expected"), APART)
 def test_a_holder_of_variables_is_taken_apart(text, expected):
-    assert ast.unparse(parsed_apart(text, "<text>")) == expected
+    assert ast.unparse(parse_and_split(text, "<text>")) == expected
 
 
 @pytest.mark.parametrize("text", [text for text, _ in APART[:3]])
 def test_its_items_are_names_where_they_stood(text):
-    tree = parsed_apart(text, "<text>")
+    tree = parse_and_split(text, "<text>")
     assert "kept.a" in names_of(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id == "kept.a":
@@ -61,12 +61,12 @@ def test_its_items_are_names_where_they_stood(text):
 
 @pytest.mark.parametrize("text", WHOLE)
 def test_what_is_used_as_a_whole_stays(text):
-    assert ast.dump(parsed_apart(text, "<text>")) == ast.dump(ast.parse(text))
+    assert ast.dump(parse_and_split(text, "<text>")) == ast.dump(ast.parse(text))
 
 
 @pytest.mark.parametrize(("depth", "is_apart"), [(20, True), (1_500, False)])
 def test_what_lies_too_deep_stays(depth, is_apart):
-    tree = parsed_apart(f"kept = {{}}\nkept['a'] = {'+'.join(['1'] * depth)}\n", "<text>")
+    tree = parse_and_split(f"kept = {{}}\nkept['a'] = {'+'.join(['1'] * depth)}\n", "<text>")
     assert ("kept.a" in names_of(tree)) is is_apart
 
 
@@ -84,7 +84,7 @@ def test_assignments_taken_apart_give_what_they_gave(statements):
     ]
     text = "\n".join(lines)
     told = []
-    for tree in (ast.parse(text), parsed_apart(text, "<text>")):
+    for tree in (ast.parse(text), parse_and_split(text, "<text>")):
         values = {"a": 1, "b": 2, "c": 3, "d": 4}
         exec(compile(tree, "<text>", "exec"), {}, values)
         told.append(values)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from truestep.doctor.catalogue import checks, topic_of
+from truestep.doctor.catalogue import check_topic, checks
 from truestep.doctor.fixing import rewritten_by_findings
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.read import read_text
@@ -55,7 +55,7 @@ def test_a_case_gives_exactly_its_findings_and_a_rewrite_takes_away_its_own(code
 
 
 def test_a_page_lies_where_its_check_lies():
-    known = {f"{topic_of(check)}/{check.name().replace('-', '_')}" for check in checks().values()}
+    known = {f"{check_topic(check)}/{check.name().replace('-', '_')}" for check in checks().values()}
     assert {page.relative_to(FOLDER).with_suffix("").as_posix() for page in PAGES} <= known
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from truestep.doctor.catalogue import checks, source_checks, topic_of
+from truestep.doctor.catalogue import check_topic, checks, source_checks
 from truestep.doctor.check import SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.page import PRELUDE
@@ -41,7 +41,7 @@ def test_a_file_holds_one_check_named_as_it():
 def test_a_topic_has_one_prefix_numbered_without_repeats():
     prefixes = {}
     for check in CHECKS:
-        prefixes.setdefault(topic_of(check), set()).add(check.code.rstrip("0123456789"))
+        prefixes.setdefault(check_topic(check), set()).add(check.code.rstrip("0123456789"))
     assert {topic: len(found) for topic, found in prefixes.items()} == dict.fromkeys(prefixes, 1)
 
 

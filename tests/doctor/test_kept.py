@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from truestep.doctor import read
 from truestep.doctor.kept import cache_source_reading, cached_source_reading
-from truestep.doctor.processes import read_sources_in_processes
+from truestep.doctor.processes import map_in_processes
 from truestep.doctor.read import read_text
 from truestep.doctor.source.project import SourceProject
 from truestep.doctor.source.units import source_units_of
@@ -179,7 +179,7 @@ def test_a_unit_holds_all_that_its_files_reach(tmp_path_factory, edges):
 @pytest.mark.parametrize("size", [1, 10**6])
 def test_pieces_come_back_in_their_order(size):
     given_, sizes = [(number,) for number in range(5)], [size * (number + 1) for number in range(5)]
-    assert list(read_sources_in_processes(abs, given_, sizes, meanwhile=lambda: None)) == [0, 1, 2, 3, 4]
+    assert list(map_in_processes(abs, given_, sizes, meanwhile=lambda: None)) == [0, 1, 2, 3, 4]
 
 
 def test_what_is_kept_quotes_source_and_is_for_its_owner_alone(tmp_path):

@@ -16,7 +16,7 @@ from torch import nn
 import truestep.doctor
 from truestep.doctor.library.functions import FUNCTIONS, functions
 from truestep.doctor.library.layers import DROPPING_LAYERS, LAYERS_WITHOUT_WEIGHTS
-from truestep.doctor.library.losses import LOSSES, losses
+from truestep.doctor.library.losses import LOSSES, loss_function_names
 from truestep.doctor.library.operations import OPERATIONS, operations
 
 DOCTOR = Path(truestep.doctor.__file__).parent
@@ -158,7 +158,7 @@ def test_torch_takes_the_targets_that_the_table_says(known):
 
 def test_every_loss_of_the_table_has_a_row_of_its_own():
     assert len({each.function for each in LOSSES}) == len({each.layer for each in LOSSES}) == len(LOSSES)
-    assert losses(target="classes", given="log-shares") == ("nll_loss",)
+    assert loss_function_names(target="classes", given="log-shares") == ("nll_loss",)
 
 
 def test_each_operation_stands_once():
@@ -209,7 +209,7 @@ LIBRARIES = (
 
 def names_of_libraries(node):
     known = {
-        *losses(),
+        *loss_function_names(),
         *(each.name for each in OPERATIONS),
         *(name for names in FUNCTIONS.values() for name in names),
     }

@@ -5,7 +5,7 @@ import ast
 
 import pytest
 
-from truestep.doctor.newer_python import of_newer_python
+from truestep.doctor.newer_python import rewrite_newer_python
 from truestep.doctor.read import read_paths, read_text
 
 LOOP = """\
@@ -51,7 +51,7 @@ def test_what_later_versions_brought_is_read_and_the_loop_below_is_judged(tmp_pa
 @pytest.mark.parametrize("line", LINES)
 def test_every_character_keeps_its_place(line):
     lines = (line + "\n" + LOOP).split("\n")
-    assert [len(each) for each in of_newer_python("\n".join(lines)).split("\n")] == [*map(len, lines)]
+    assert [len(each) for each in rewrite_newer_python("\n".join(lines)).split("\n")] == [*map(len, lines)]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_every_character_keeps_its_place(line):
     ],
 )
 def test_what_this_python_takes_stays_as_it_is(line):
-    assert ast.dump(ast.parse(of_newer_python(line))) == ast.dump(ast.parse(line))
+    assert ast.dump(ast.parse(rewrite_newer_python(line))) == ast.dump(ast.parse(line))
 
 
 @pytest.mark.parametrize("line", ["f'{x", "f'{x['a}'", "def f[T(x): pass", "type = = 3", "f'{'"])

@@ -4,7 +4,7 @@
 import pytest
 
 from truestep.doctor.read import read_paths, read_text
-from truestep.doctor.replacement import of_old_python
+from truestep.doctor.replacement import rewrite_old_python
 
 SCRIPT = """\
 import torch
@@ -47,7 +47,7 @@ def test_a_script_for_python_2_is_read_in_its_own_lines(tmp_path):
 )
 def test_each_of_its_statements_keeps_its_lines(line):
     assert read_text(line).unreadable == []
-    assert of_old_python(line).count("\n") == line.count("\n")
+    assert rewrite_old_python(line).count("\n") == line.count("\n")
 
 
 def test_what_is_no_python_at_all_is_still_refused():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from truestep.doctor.applying import _rests_on_a_guess
+from truestep.doctor.applying import _is_guessed_from_name
 from truestep.doctor.read import read_paths, read_texts
 from truestep.doctor.source import linking, module
 from truestep.doctor.source.module import SourceModule
@@ -122,8 +122,10 @@ def test_files_that_take_all_of_one_another_are_each_asked_once_for_a_name(monke
     project = SourceProject(SourceTexts(texts))
     modules = [project.add(text, path) for path, text in texts.items()]
     project.link()
-    inner = linking._stars
-    monkeypatch.setattr(linking, "_stars", lambda index, tree: asked.append(tree) or inner(index, tree))
+    inner = linking._star_imports
+    monkeypatch.setattr(
+        linking, "_star_imports", lambda index, tree: asked.append(tree) or inner(index, tree)
+    )
     unknown, known = modules[0].tree.body[-2].value, modules[0].tree.body[-1].value
     assert modules[0].definitions(unknown) == []
     assert len(asked) == len(set(asked)) == len(names)
@@ -426,7 +428,7 @@ def test_a_package_of_torch_is_no_optimizer_by_its_name(brought, made):
     project = SourceProject(SourceTexts({"main.py": text}))
     file = project.add(text, "main.py")
     (call,) = file.calls("torch.optim.SGD")
-    assert not _rests_on_a_guess(file, call)
+    assert not _is_guessed_from_name(file, call)
 
 
 def test_a_question_about_the_program_is_answered_once_however_many_files_ask_it():

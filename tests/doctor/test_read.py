@@ -177,8 +177,8 @@ def test_a_pipe_is_refused_and_never_waited_for(tmp_path):
 
 
 def test_shapes_that_come_by_two_ways_to_two_ways_are_asked_for_once(monkeypatch):
-    calls, inner = [], shapes._of_operation
-    monkeypatch.setattr(shapes, "_of_operation", lambda *given: calls.append(given) or inner(*given))
+    calls, inner = [], shapes._shape_of_operation
+    monkeypatch.setattr(shapes, "_shape_of_operation", lambda *given: calls.append(given) or inner(*given))
     text = "import torch\ndef f(x, labels):\n    a = x.unsqueeze(1)\n"
     text += "".join(f"    if x[{k}]:\n        a = a + a\n    else:\n        a = a * a\n" for k in range(60))
     read_text(text + "    return (a == labels).sum()\n")
@@ -187,8 +187,8 @@ def test_shapes_that_come_by_two_ways_to_two_ways_are_asked_for_once(monkeypatch
 
 @pytest.mark.parametrize("depth", [2, 3, 4])
 def test_loops_in_loops_are_run_only_so_long(monkeypatch, depth):
-    runs, inner = [], execution.Execution._run
-    monkeypatch.setattr(execution.Execution, "_run", lambda self: runs.append(self) or inner(self))
+    runs, inner = [], execution.Execution._run_execution
+    monkeypatch.setattr(execution.Execution, "_run_execution", lambda self: runs.append(self) or inner(self))
     text = HEAD + "scaler = torch.amp.GradScaler()\nseen = 0\nfor i, (x, y) in enumerate(loader):\n"
     text += "    scaler.scale(net(x).sum()).backward()\n    scaler.unscale_(opt)\n"
     text += "".join("    " * (d + 1) + f"for j{d} in parts{d}:\n" for d in range(depth))

@@ -12,7 +12,7 @@ from truestep.core.errors import OptionError
 from truestep.doctor import retired
 from truestep.doctor.catalogue import checks
 from truestep.doctor.read import read_paths
-from truestep.doctor.runtime.scope import engine_loop
+from truestep.doctor.runtime.scope import engine_loop_scope
 from truestep.doctor.selection import FindingsBaseline, configured_selection
 
 FAULTY = """\
@@ -113,6 +113,6 @@ def test_a_check_on_trial_is_used_where_preview_is_on(folder, monkeypatch):
 
 
 def test_what_a_run_watches_by_itself_is_in_the_catalogue():
-    watched = engine_loop().checks
+    watched = engine_loop_scope().checks
     assert watched
     assert {each.code: each for each in watched}.items() <= checks().items()

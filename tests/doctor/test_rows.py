@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truestep.doctor.block import watch
-from truestep.doctor.checks.data.trained_rows_evaluated import _Comparison
+from truestep.doctor.checks.data.trained_rows_evaluated import _EvaluationComparison
 from truestep.doctor.finding import Place
-from truestep.doctor.reporting.evidence import finding_sentences
-from truestep.doctor.runtime.prints import prints_of_rows, sampled_rows
+from truestep.doctor.reporting.evidence import evidence_sentences
+from truestep.doctor.runtime.prints import row_fingerprints, sampled_rows
 from truestep.doctor.runtime.row_batches import MOST_ROWS, RowBatch, RowPass
 from truestep.doctor.runtime.row_overlap import RowOverlap
 
@@ -67,9 +67,9 @@ def test_a_print_is_of_the_row_alone_whatever_stands_beside_it(seed, kind, count
     made = torch.Generator().manual_seed(seed)
     rows = (torch.randn(count, width, generator=made) * 3).to(kind)
     order = torch.randperm(count, generator=made)
-    whole = prints_of_rows(sampled_rows(rows))
-    assert torch.equal(prints_of_rows(sampled_rows(rows[order])), whole[order])
-    assert torch.equal(torch.cat([prints_of_rows(sampled_rows(each)) for each in rows.split(7)]), whole)
+    whole = row_fingerprints(sampled_rows(rows))
+    assert torch.equal(row_fingerprints(sampled_rows(rows[order])), whole[order])
+    assert torch.equal(torch.cat([row_fingerprints(sampled_rows(each)) for each in rows.split(7)]), whole)
 
 
 @given(st.integers(0, 2**32), st.integers(0, 15), st.integers(0, 2))
@@ -78,7 +78,7 @@ def test_rows_that_differ_in_one_number_have_other_prints(seed, place, change):
     rows = torch.randint(-3, 4, (2, 16), generator=torch.Generator().manual_seed(seed)).float()
     rows[1] = rows[0]
     rows[1, place] += [1.0, 2.0**-20, -8.0][change]
-    first, second = prints_of_rows(rows).tolist()
+    first, second = row_fingerprints(rows).tolist()
     assert first != second
 
 
@@ -88,7 +88,7 @@ def batch_of(prints):
 
 def test_of_too_many_rows_the_same_part_is_kept_in_every_epoch():
     kept = RowPass()
-    rows = prints_of_rows(torch.arange(50_000)[:, None])
+    rows = row_fingerprints(torch.arange(50_000)[:, None])
     for _ in range(4):
         for part in rows[torch.randperm(50_000)].split(1000):
             kept.add(batch_of(part))
@@ -141,10 +141,10 @@ def test_an_overlap_is_told_with_how_many_were_compared_and_what_chance_gives(
     looked_at, loader, by_chance, told
 ):
     overlap = RowOverlap(100, looked_at, 73, by_chance, 73, loader)
-    compared = _Comparison(
+    compared = _EvaluationComparison(
         Place("train.py", 1), overlap, of_classes=True, is_unsure=False, in_one_batch=False
     )
-    said = f"{compared.told()} {finding_sentences(compared.evidence())}"
+    said = f"{compared.told()} {evidence_sentences(compared.evidence())}"
     assert said.startswith(told.split(" | ")[0])
     assert [part for part in told.split(" | ") if part not in said] == []
     assert ("has 400 examples" in said) == (loader is not None)

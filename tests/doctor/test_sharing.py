@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truestep.doctor import processes, read
-from truestep.doctor.processes import read_sources_in_processes, shares_of
+from truestep.doctor.processes import equal_shares, map_in_processes
 from truestep.doctor.source.places import SourceTexts
 from truestep.doctor.source.project import SourceProject
 from truestep.doctor.source.tracing import ProgramTracer
@@ -54,7 +54,7 @@ def told(reading):
 @pytest.fixture
 def in_two_processes(monkeypatch):
     monkeypatch.setattr(processes, "_WORTH_IT", 1)
-    monkeypatch.setattr(processes, "usable_processors", lambda: 2)
+    monkeypatch.setattr(processes, "num_usable_cpus", lambda: 2)
     # a progress bar of another test's may wait
     monkeypatch.setattr(processes.threading, "active_count", lambda: 1)
 
@@ -62,7 +62,7 @@ def in_two_processes(monkeypatch):
 def test_a_unit_that_is_shared_gives_what_it_gives_alone(tmp_path, monkeypatch, in_two_processes):
     alone = told(read.read_paths(written(tmp_path)))
     asked = []
-    monkeypatch.setattr(read, "shares_of", lambda sizes: asked.append(sizes) or shares_of(sizes))
+    monkeypatch.setattr(read, "equal_shares", lambda sizes: asked.append(sizes) or equal_shares(sizes))
     assert told(read.read_paths([tmp_path])) == alone
     assert [len(sizes) for sizes in asked] == [NUM_FILES]
     assert {code for code, *_ in alone[0]} >= {"GRAD001"}
@@ -71,20 +71,20 @@ def test_a_unit_that_is_shared_gives_what_it_gives_alone(tmp_path, monkeypatch, 
 
 @given(st.lists(st.integers(0, 10_000), max_size=40))
 def test_shares_hold_each_piece_once_and_in_order(sizes):
-    shares = shares_of(sizes)
+    shares = equal_shares(sizes)
     assert [index for start, end in shares for index in range(start, end)] == list(range(len(sizes)))
 
 
 def test_who_shares_a_unit_follows_nothing_of_it(tmp_path, monkeypatch, in_two_processes):
     followed = tmp_path / "followed"
-    inner = ProgramTracer.worlds_of
+    inner = ProgramTracer.trace_each_world
 
     def noted(tracer, root):
         with followed.open("a", encoding="utf-8") as file:
             file.write(f"{os.getpid()} {id(root)}\n")
         return inner(tracer, root)
 
-    monkeypatch.setattr(ProgramTracer, "worlds_of", noted)
+    monkeypatch.setattr(ProgramTracer, "trace_each_world", noted)
     (tmp_path / "code").mkdir()
     read.read_paths(written(tmp_path / "code"))
     lines = [line.split() for line in followed.read_text("utf-8").splitlines()]
@@ -171,14 +171,12 @@ def exits_outside_of(parent):
 
 def test_a_process_that_is_ended_from_outside_is_told(in_two_processes):
     with pytest.raises(ChildProcessError, match="ended from outside"):
-        list(
-            read_sources_in_processes(exits_outside_of, [(os.getpid(),)] * 2, [9, 9], meanwhile=lambda: None)
-        )
+        list(map_in_processes(exits_outside_of, [(os.getpid(),)] * 2, [9, 9], meanwhile=lambda: None))
 
 
 def test_what_fails_in_a_process_fails_here(in_two_processes):
     with pytest.raises(ZeroDivisionError):
-        list(read_sources_in_processes(divmod, [(1, 1), (1, 0)], [9, 9], meanwhile=lambda: None))
+        list(map_in_processes(divmod, [(1, 1), (1, 0)], [9, 9], meanwhile=lambda: None))
 
 
 def test_what_was_read_is_gone_without_the_collector(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from truestep.doctor import checks
 from truestep.doctor.read import read_text, read_texts
-from truestep.doctor.reporting.evidence import WORDS, finding_sentences
+from truestep.doctor.reporting.evidence import WORDS, evidence_sentences
 from truestep.doctor.reporting.terminal import show_reading
 
 TEXT = """\
@@ -70,14 +70,14 @@ def test_what_a_finding_is_about_is_underlined_in_characters():
 
 
 def test_evidence_is_told_in_sentences():
-    assert finding_sentences({"step": 3, "learning_rates": [2.0, 3.25], "made_by": "softmax"}) == (
+    assert evidence_sentences({"step": 3, "learning_rates": [2.0, 3.25], "made_by": "softmax"}) == (
         "Seen at optimizer step 3. The learning rates are 2, 3.25."
     )
 
 
 def test_a_tolerance_is_told_as_one():
     """It stood as "Expected: 0.00024", which is nothing that anybody expects of a gradient."""
-    assert finding_sentences({"found": 0.0, "tolerance": 0.00023841}) == (
+    assert evidence_sentences({"found": 0.0, "tolerance": 0.00023841}) == (
         "Found: 0. Up to 0.0002384 counts as rounding."
     )
 

@@ -205,7 +205,7 @@ def test_a_watch_that_itself_breaks_says_so_and_lets_the_training_go_on(monkeypa
     def fail(*_):
         raise ValueError("broken on purpose")
 
-    monkeypatch.setattr(recorder, "_forget", fail)
+    monkeypatch.setattr(recorder, "_reset_record", fail)
     with ts.watch() as watch:
         net = training(5, clear=False)
     assert net is not None

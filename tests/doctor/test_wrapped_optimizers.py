@@ -14,7 +14,7 @@ from torch.optim import lr_scheduler
 
 import truestep as ts
 from truestep.doctor.block import watch
-from truestep.doctor.catalogue import checks, topic_of
+from truestep.doctor.catalogue import check_topic, checks
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.watcher import Watcher
 
@@ -78,7 +78,7 @@ TOPICS = ("schedule", "gradients")
 WATCHERS = [
     each
     for each in checks().values()
-    if issubclass(each, Watcher) and topic_of(each) in TOPICS and each.code not in ON_REQUEST
+    if issubclass(each, Watcher) and check_topic(each) in TOPICS and each.code not in ON_REQUEST
 ]
 OPTIMIZER = re.compile(r"(torch\.optim\.[A-Z]\w*\((?:[^()]|\([^()]*\))*\))")
 

@@ -110,7 +110,7 @@ class InterruptedCall:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("name", ["_run_through", "_leave", "hide", "back", "show", "begin"])
+@pytest.mark.parametrize("name", ["_call_until_complete", "_leave_block", "hide", "back", "show", "begin"])
 def test_an_interruption_as_a_function_is_entered_leaves_weights_and_averages(learner, snapshot, same, name):
     before, interrupted, traced = snapshot(learner), InterruptedCall(name), sys.gettrace()
     sys.settrace(interrupted)

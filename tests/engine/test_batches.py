@@ -17,8 +17,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_s
 import truestep as ts
 from truestep.core.structure import batch_leaves
 from truestep.engine.batches import (
+    BatchOrigin,
     EmptyBatchError,
-    Making,
     batch_to_device,
     count_examples,
     cut_batch,
@@ -199,7 +199,7 @@ def two_views(number):
     ],
 )
 def test_where_a_list_can_be_read_in_two_ways_its_maker_decides(batch, number):
-    making = Making(number, in_columns=True)
+    making = BatchOrigin(number, in_columns=True)
     assert try_count_examples(batch) in (None, number)
     assert try_count_examples(batch, making) == number
     for part in cut_batch(batch, [1] * number, making=making):
@@ -216,7 +216,7 @@ def test_two_mappings_are_no_two_examples_for_sure(make_learner):
 @given(st.integers(1, 5), st.integers(1, 5))
 def test_images_of_one_size_are_counted_as_their_maker_says(number, channels):
     images = [torch.full((channels, 2), float(index)) for index in range(number)]
-    making = Making(number)
+    making = BatchOrigin(number)
     assert try_count_examples(images, making) == number
     if number != channels:
         parts = list(cut_batch(images, [1] * number, making=making))

@@ -18,10 +18,10 @@ def test_they_go_into_a_state_and_back():
 
 def test_applied_and_skipped_updates_are_counted():
     counters = UpdateCounters()
-    counters.note_skipped(overflow=True)
-    counters.note_skipped()
+    counters.count_skipped(overflow=True)
+    counters.count_skipped()
     assert (counters.skipped, counters.skipped_in_a_row, counters.overflows_in_a_row) == (2, 2, 0)
-    counters.note_applied()
+    counters.count_applied()
     assert (counters.updates, counters.skipped, counters.skipped_in_a_row) == (1, 2, 0)
 
 

@@ -13,7 +13,7 @@ import truestep as ts
 from truestep.engine.delayed_reports import DelayedUpdateReports, UpdateReport
 from truestep.engine.losses import LossOutput
 from truestep.engine.optimizers import prepare_optimizer_momentum
-from truestep.engine.step import follow_update_report, receive_update_report, step_optimizers
+from truestep.engine.step import apply_update_report, receive_update_report, step_optimizers
 from truestep.engine.sums import LossTotals
 
 
@@ -28,7 +28,7 @@ def new(make_learner, make_context, policy, **options):
 
 def sums_of(loss, weight=None):
     sums = LossTotals()
-    sums.expect(2)
+    sums.set_expected_examples(2)
     values = torch.full((2,), loss)
     sums.add(LossOutput(values, None if weight is None else torch.full((2,), weight), {}, False))
     return sums
@@ -50,15 +50,15 @@ def test_the_flag(make_learner, make_context, policy, loss, weight, norm, overfl
     learner = new(make_learner, make_context, policy, precision="fp16-mixed")
     learner._parts.policy.scaler.found_inf = torch.tensor(overflow)
     norm = None if norm is None else torch.tensor(norm)
-    assert expected == float(learner._parts.policy.device_flag(sums_of(loss, weight), norm))
+    assert expected == float(learner._parts.policy.skip_flag_on_device(sums_of(loss, weight), norm))
 
 
 def test_schedule_and_counters_follow_what_was_learnt(make_learner, make_context):
     learner = new(make_learner, make_context, "skip")
     step_optimizers(learner._parts)  # torch's schedules ask for a step first
-    follow_update_report(learner._parts, UpdateReport(step=1, skipped=False, empty=False, loss=1.0, norm=0.0))
+    apply_update_report(learner._parts, UpdateReport(step=1, skipped=False, empty=False, loss=1.0, norm=0.0))
     rate = learner.learning_rate
-    follow_update_report(
+    apply_update_report(
         learner._parts, UpdateReport(step=1, skipped=True, empty=False, loss=math.nan, norm=0.0)
     )
     assert (1, 1, 1, rate) == (
@@ -71,12 +71,12 @@ def test_schedule_and_counters_follow_what_was_learnt(make_learner, make_context
 
 def test_a_batch_without_weight_is_no_error(make_learner, make_context):
     learner = new(make_learner, make_context, "raise")
-    follow_update_report(
+    apply_update_report(
         learner._parts, UpdateReport(step=1, skipped=True, empty=True, loss=math.nan, norm=0.0)
     )
     assert learner._parts.counters.skipped == 1
     with pytest.raises(ts.NonFiniteError):
-        follow_update_report(
+        apply_update_report(
             learner._parts, UpdateReport(step=1, skipped=True, empty=False, loss=math.nan, norm=0.0)
         )
 
@@ -84,11 +84,11 @@ def test_a_batch_without_weight_is_no_error(make_learner, make_context):
 def test_overflows_without_end_become_an_error(make_learner, make_context):
     learner = new(make_learner, make_context, "raise", precision="fp16-mixed")
     for _ in range(99):
-        follow_update_report(
+        apply_update_report(
             learner._parts, UpdateReport(step=1, skipped=True, empty=False, loss=1.0, norm=math.inf)
         )
     with pytest.raises(ts.NonFiniteError):
-        follow_update_report(
+        apply_update_report(
             learner._parts, UpdateReport(step=1, skipped=True, empty=False, loss=1.0, norm=math.inf)
         )
 

@@ -135,13 +135,13 @@ def block_of_rank(rank, place, sizes):
     """What a block of parts of such sizes draws on one rank, and how many rows were not those of its examples."""
     draws = ExampleDraws(lambda: 7)
     draws.open()
-    draws.begin_share(rank, place)
+    draws.begin_rank_share(rank, place)
     parts = []
     for size in sizes:
         draws.begin(None)
         ts.rand(())
         parts.append(ts.randn(size, 3))
-    other = draws.other_rows
+    other = draws.mismatched_row_count
     draws.close()
     return torch.cat(parts) if parts else torch.empty(0, 3), other
 

@@ -15,12 +15,12 @@ from truestep.engine.means import (
     MANY,
     MOST_NUMBERS,
     MOST_VALUES,
+    deferred_mean,
+    deferred_mean_value,
+    deferred_means,
     metric_means_as_numbers,
-    noted_metric_mean,
-    noted_metric_means,
-    noted_metric_value,
 )
-from truestep.engine.result import NotedGradientNorm, read_gradient_norms
+from truestep.engine.result import DeferredGradientNorm, read_gradient_norms
 
 LENGTHS = (1, 2, 7, 32, 33, MOST_NUMBERS, MOST_NUMBERS + 1, 500, MOST_VALUES, MOST_VALUES + 1)
 
@@ -30,9 +30,9 @@ LENGTHS = (1, 2, 7, 32, 33, MOST_NUMBERS, MOST_NUMBERS + 1, 500, MOST_VALUES, MO
 def test_each_mean_has_the_bits_that_it_has_alone(lengths, seed):
     generator = torch.Generator().manual_seed(seed)
     values = [100 * torch.randn(length, generator=generator) for length in lengths]
-    many = [noted_metric_mean(each) for each in values]
+    many = [deferred_mean(each) for each in values]
     expected = [float(each.mean()) for each in values]
-    assert expected == metric_means_as_numbers(many) == [float(noted_metric_value(each)) for each in many]
+    assert expected == metric_means_as_numbers(many) == [float(deferred_mean_value(each)) for each in many]
 
 
 KINDS = {
@@ -54,7 +54,7 @@ KINDS = {
 def test_means_of_many_metrics_of_one_update_have_the_bits_that_each_has_alone(length, kinds, seed):
     generator = torch.Generator().manual_seed(seed)
     many = [KINDS[kind](100 * torch.randn(length, generator=generator)) for kind in kinds]
-    noted = noted_metric_means(many)
+    noted = deferred_means(many)
     assert str([float(each.detach().mean()) for each in many]) == str(
         metric_means_as_numbers(noted)
     )  # NaN, too
@@ -92,7 +92,7 @@ def test_metrics_keep_their_order_and_values_however_many_there_are(
 
 
 def test_a_pass_is_too_short_to_be_divided_among_threads():
-    many = [noted_metric_mean(torch.randn(MOST_VALUES)) for _ in range(2 * AT_ONCE // MOST_VALUES)]
+    many = [deferred_mean(torch.randn(MOST_VALUES)) for _ in range(2 * AT_ONCE // MOST_VALUES)]
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -158,7 +158,7 @@ def test_a_norm_that_is_computed_later_has_the_bits_of_one_computed_at_once(many
     generator = torch.Generator().manual_seed(seed)
     gradients = [[torch.randn(2, size, generator=generator).to(dtype) for size in sizes] for sizes in many]
     counts = [[2 * size for size in sizes] for sizes in many]
-    alone, together = ([*map(NotedGradientNorm, gradients, counts)] for _ in range(2))
+    alone, together = ([*map(DeferredGradientNorm, gradients, counts)] for _ in range(2))
     expected = [float(total_gradient_norm(each)) for each in gradients]
     for each in gradients:
         torch._foreach_zero_(each)

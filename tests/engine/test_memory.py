@@ -11,7 +11,7 @@ from support import warm
 from torch import nn
 
 import truestep as ts
-from truestep.engine.memory import update_is_out_of_memory
+from truestep.engine.memory import is_out_of_memory_error
 
 # Trains one step with what a failed attempt could change: buffers, spectral vectors, all three random streams.
 PROGRAM = """
@@ -123,7 +123,7 @@ def test_one_example_that_does_not_fit_ends_with_advice():
     ],
 )
 def test_allocation_failures_are_told_from_other_errors(error, expected):
-    assert expected is update_is_out_of_memory(error)
+    assert expected is is_out_of_memory_error(error)
 
 
 def test_other_errors_go_through_and_are_not_tried_again(make_learner):

@@ -145,7 +145,7 @@ def test_buffers_that_never_move_are_copied_once(monkeypatch):
     kept = MovingBufferSnapshot(module)
     kept.keep()
     copies = []
-    monkeypatch.setattr(buffers_module, "_copy", lambda entries, _: copies.append(entries))
+    monkeypatch.setattr(buffers_module, "_copy_buffers", lambda entries, _: copies.append(entries))
     for _ in range(70):
         kept.keep()
     assert copies == []

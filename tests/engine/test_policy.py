@@ -16,7 +16,7 @@ from truestep.engine.policy import (
     GradientPolicy,
     UpdateEvidence,
     UpdateVerdict,
-    evidence_of,
+    make_update_evidence,
 )
 from truestep.engine.precision.loss_scale import LossScale, Scaler
 from truestep.engine.sums import LossTotals
@@ -54,7 +54,9 @@ def test_only_raise_raises_and_only_keep_applies_what_is_not_finite():
     ],
 )
 def test_what_the_flags_say(empty, overflow, is_finite, in_a_row, expected):
-    found = evidence_of(empty=empty, overflow=overflow, is_finite=is_finite, overflows_in_a_row=in_a_row)
+    found = make_update_evidence(
+        empty=empty, overflow=overflow, is_finite=is_finite, overflows_in_a_row=in_a_row
+    )
     assert expected is found
 
 
@@ -68,15 +70,15 @@ def test_the_device_decides_as_the_host_does(nonfinite, scaled):
         (1.0, 0.0), (1.0, math.nan), (1.0, math.inf), (0.0, 1.0) if scaled else (0.0,)
     ):
         sums = LossTotals()
-        sums.expect(2)
+        sums.set_expected_examples(2)
         sums.add(LossOutput(torch.full((2,), loss), torch.full((2,), weight), {}, is_scalar=False))
         if scaler is not None:
             scaler.found_inf = torch.tensor(overflow)
         finite = math.isfinite(loss) and weight > 0 and (bool(overflow) or math.isfinite(norm))
-        evidence = evidence_of(
+        evidence = make_update_evidence(
             empty=weight == 0, overflow=bool(overflow), is_finite=finite, overflows_in_a_row=0
         )
-        flag = policy.device_flag(sums, torch.tensor(norm))
+        flag = policy.skip_flag_on_device(sums, torch.tensor(norm))
         assert bool(flag) == (policy.judge(evidence) is not UpdateVerdict.APPLY), (
             weight,
             loss,

@@ -20,7 +20,7 @@ from truestep.explainer import holding
 from truestep.explainer.catalogue import explained_errors, recognise_error
 from truestep.explainer.crash import Crash
 from truestep.explainer.explain import explain_crash, explain_exception
-from truestep.explainer.explanation import COLUMNS, MAX_LINES, _paragraph
+from truestep.explainer.explanation import COLUMNS, MAX_LINES, _wrap_labelled_paragraph
 from truestep.explainer.logs.explaining import explain_log
 
 ERRORS = list(explained_errors().values())
@@ -79,8 +79,8 @@ def test_the_page_is_whole_and_fits_the_note(error):
     page = error.page()
     assert page.summary.endswith(".")
     assert page.means.endswith((".", "?"))
-    assert len(list(_paragraph("Means", page.means, 99))) <= 2
-    assert len(list(_paragraph("Fix", page.fix, 99))) <= 3
+    assert len(list(_wrap_labelled_paragraph("Means", page.means, 99))) <= 2
+    assert len(list(_wrap_labelled_paragraph("Fix", page.fix, 99))) <= 3
     for code in (page.raises, page.works):
         ast.parse(code)
 
@@ -164,11 +164,13 @@ def test_its_cases_name_facts_that_there_are(error):
 
 
 def test_a_page_shows_what_its_cases_say_and_not_what_is_a_fact_alone():
-    assert explained_errors()["leaf-changed-in-place"].page().told_cases() == ["the leaf is {tensor}."]
+    assert explained_errors()["leaf-changed-in-place"].page().cases_to_show() == ["the leaf is {tensor}."]
     assert (
         explained_errors()["out-of-gpu-memory"]
         .page()
-        .told_cases()[0]
+        .cases_to_show()[0]
         .startswith("{others} of {total} belong")
     )
-    assert "load {key.removeprefix(" in explained_errors()["state-dict-does-not-fit"].page().told_cases()[0]
+    assert (
+        "load {key.removeprefix(" in explained_errors()["state-dict-does-not-fit"].page().cases_to_show()[0]
+    )

@@ -13,7 +13,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.explainer import holding
-from truestep.explainer.holding import AliveAtCrash
+from truestep.explainer.holding import LiveTensorsAtCrash
 from truestep.explainer.logs.explaining import explain_log
 
 
@@ -234,13 +234,13 @@ def test_of_many_tensors_only_some_are_looked_into(monkeypatch):
     monkeypatch.setattr(
         holding, "_storage_bytes", lambda tensors: asked.append(len(tensors)) or real(tensors)
     )
-    before = AliveAtCrash.now()
+    before = LiveTensorsAtCrash.now()
     many = [torch.zeros(8) for _ in range(40_000)]
     large = torch.zeros(2**20)
     view = large[:2]
     sparse = torch.zeros(2, 2).to_sparse()
     asked.clear()
-    alive = AliveAtCrash.now()
+    alive = LiveTensorsAtCrash.now()
     assert sum(asked) < 2 * holding._MAX_ASKED + len(alive.large)
     assert alive.num_bytes - before.num_bytes == pytest.approx(large.nbytes + 32 * len(many), rel=0.2)
     assert {id(large), id(view)} <= {id(each) for each in alive.large}
@@ -249,8 +249,8 @@ def test_of_many_tensors_only_some_are_looked_into(monkeypatch):
 
 def test_what_is_not_imported_has_no_tensors():
     code = (
-        "from truestep.explainer.holding import AliveAtCrash; import sys; "
-        "assert AliveAtCrash.now().num_bytes == 0; sys.exit('torch' in sys.modules)"
+        "from truestep.explainer.holding import LiveTensorsAtCrash; import sys; "
+        "assert LiveTensorsAtCrash.now().num_bytes == 0; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -14,7 +14,7 @@ from torch.optim import lr_scheduler
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 import truestep as ts
-from truestep.instrument.calls import put_around
+from truestep.instrument.calls import wrap_with_layer
 
 
 def module():
@@ -48,7 +48,7 @@ def test_each_listener_hears_each_call_once_while_it_listens(events):
             call.remove(layer)
         else:
             layer = telling(heard, name)
-            here[name] = put_around(home, "double", layer), layer
+            here[name] = wrap_with_layer(home, "double", layer), layer
         heard.clear()
         assert home.double(3) == 6
         assert heard == [*here][::-1]  # the newest first
@@ -61,10 +61,10 @@ def test_another_librarys_wrapper_on_top_stays_and_works(goes_first):
     home, _ = module()
     heard = []
     layers = telling(heard, "ours"), telling(heard, "again")
-    first = put_around(home, "double", layers[0])
+    first = wrap_with_layer(home, "double", layers[0])
     theirs = telling(heard, "theirs")(home.double)
     home.double = theirs
-    second = put_around(home, "double", layers[1])
+    second = wrap_with_layer(home, "double", layers[1])
     assert (home.double(1), heard) == (2, ["again", "theirs", "ours"])
     ends = [(first, layers[0]), (second, layers[1])]
     for call, layer in ends if goes_first == "ours" else reversed(ends):
@@ -74,8 +74,8 @@ def test_another_librarys_wrapper_on_top_stays_and_works(goes_first):
 
 
 def test_what_is_not_there_is_left_alone():
-    assert put_around(SimpleNamespace(), "double", telling([], "a")) is None
-    assert put_around(SimpleNamespace(double=3), "double", telling([], "a")) is None
+    assert wrap_with_layer(SimpleNamespace(), "double", telling([], "a")) is None
+    assert wrap_with_layer(SimpleNamespace(double=3), "double", telling([], "a")) is None
 
 
 def looked_at():

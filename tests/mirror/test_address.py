@@ -8,7 +8,7 @@ import pytest
 
 import truestep as ts
 from truestep.core.errors import MissingPackageError, OptionError
-from truestep.mirror.address import check_mirror_address, lease_seconds, mirror_of_run
+from truestep.mirror.address import check_mirror_address, lease_seconds, mirror_address_of_run
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def test_what_is_no_address_is_refused_and_no_secret_is_repeated(address, said, 
     ],
 )
 def test_the_environment_names_the_place_of_all_runs(given, directory, chosen, expected, monkeypatch):
-    assert mirror_of_run(None, "runs/x", Path("/runs/x")) is None
+    assert mirror_address_of_run(None, "runs/x", Path("/runs/x")) is None
     monkeypatch.setenv("TRUESTEP_MIRROR", "s3://bucket/me")
-    assert mirror_of_run(given, directory, Path(chosen)) == expected
+    assert mirror_address_of_run(given, directory, Path(chosen)) == expected
 
 
 def test_a_directory_that_leads_upwards_has_no_place(monkeypatch):
     monkeypatch.setenv("TRUESTEP_MIRROR", "s3://bucket/me")
     with pytest.raises(OptionError, match="leads upwards"):
-        mirror_of_run(None, "../x", Path("/home/x"))
+        mirror_address_of_run(None, "../x", Path("/home/x"))
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "nan", "0", "inf"])

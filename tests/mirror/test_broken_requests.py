@@ -7,7 +7,7 @@ import pytest
 from support.mirrors import check_store, mirror_of, newest, requests_of, save, sent
 
 from truestep.core.errors import CheckpointError, RunDirectoryError
-from truestep.mirror.objects import StoreAwayError
+from truestep.mirror.objects import StoreUnreachableError
 
 ENOUGH = 200
 
@@ -21,7 +21,7 @@ class Broken:
     def __call__(self, number: int, words: str) -> None:
         if number == self.number:
             self.words = words
-            raise StoreAwayError("the line was cut")
+            raise StoreUnreachableError("the line was cut")
 
 
 def check_broken(folder, broken: Broken, how: str) -> str:
@@ -71,6 +71,6 @@ def test_a_request_of_each_kind_fails_once(tmp_path, how, kind):
             if not self.words and words.startswith(kind):
                 super().__call__(self.number, words)
                 self.words = words
-                raise StoreAwayError("the line was cut")
+                raise StoreUnreachableError("the line was cut")
 
     assert check_broken(tmp_path, BreaksKind(0), how)

@@ -10,18 +10,18 @@ from typer.testing import CliRunner
 from truestep.cli.mirror import app
 from truestep.core.errors import RunDirectoryError
 from truestep.mirror.check import check_mirror
-from truestep.mirror.objects import MirrorObjects
+from truestep.mirror.objects import MirrorObjectStore
 
 
 def test_a_fit_store_is_said_to_be_and_left_as_it_was(store):
     assert check_mirror(store).is_fit
-    objects = MirrorObjects(store)
+    objects = MirrorObjectStore(store)
     assert objects.names("probe/") == {}
     objects.close()
 
 
 def test_a_store_that_ignores_create_only_is_found_and_refused(folder_store, tmp_path, monkeypatch):
-    monkeypatch.setattr(MirrorObjects, "create", lambda objects, path, data, **_: objects.put(path, data))
+    monkeypatch.setattr(MirrorObjectStore, "create", lambda objects, path, data, **_: objects.put(path, data))
     done = CliRunner().invoke(app, ["check", folder_store, "--json"])
     assert done.exit_code == 1
     problems = [each["problem"] for each in json.loads(done.stdout)["trials"] if each["problem"]]

@@ -13,7 +13,7 @@ import torch
 from support.mirrors import check_store, mirror_of, newest, save, sent, start
 from support.slow_proxy import SlowProxy
 
-from truestep.mirror.objects import MirrorObjects, StoreAwayError
+from truestep.mirror.objects import MirrorObjectStore, StoreUnreachableError
 
 PIECES = 6
 SIZE = PIECES * (8 << 20) // 4  # float32
@@ -53,10 +53,10 @@ def test_what_is_under_way_at_the_deadline_is_cut_off(proxy, s3_store, tmp_path)
 
 def test_no_request_begins_after_the_end_by_a_clock_of_the_tests_own(s3_store, proxy, monkeypatch):
     now = time.monotonic()
-    objects = MirrorObjects(s3_store)
+    objects = MirrorObjectStore(s3_store)
     objects.put("there", b"1")
     monkeypatch.setattr("truestep.mirror.objects.time", SimpleNamespace(monotonic=lambda: now))
-    objects.end_at(now + 25.0)
+    objects.set_deadline(now + 25.0)
     assert objects.get("there") == b"1"  # behind which the end is known to the thread of requests
     now += 24.9
     assert objects.get("there") == b"1"
@@ -71,7 +71,7 @@ def test_no_request_begins_after_the_end_by_a_clock_of_the_tests_own(s3_store, p
         lambda: objects.folders("x/"),
         lambda: objects.changed("there"),
     ):
-        with pytest.raises(StoreAwayError, match="the time is over"):
+        with pytest.raises(StoreUnreachableError, match="the time is over"):
             request()
     assert len(proxy.requests) == begun
     objects.close()
@@ -81,7 +81,7 @@ def test_a_signal_behind_a_slow_line_ends_the_process_as_without_a_mirror(proxy,
     """What is under way is cut off: at this rate the last save would take many times the grace."""
     environment = {"TRUESTEP_MIRROR": s3_store, "GRACE": "1.0", "PAUSE": "0.1"}
     process = start(tmp_path / "a", tmp_path / "end", None, **environment)
-    objects = MirrorObjects(f"{s3_store}/run")
+    objects = MirrorObjectStore(f"{s3_store}/run")
     while not objects.names("commits/"):
         assert process.poll() is None, process.error
         time.sleep(0.02)
@@ -94,7 +94,7 @@ def test_a_signal_behind_a_slow_line_ends_the_process_as_without_a_mirror(proxy,
     time.sleep(0.3)
     assert len(proxy.requests) == begun
     proxy.bytes_per_second = float("inf")
-    objects = MirrorObjects(f"{s3_store}/run")
+    objects = MirrorObjectStore(f"{s3_store}/run")
     assert len(objects.names("commits/")) <= there + 1  # one was perhaps on its way
     objects.close()
     assert "did not reach" in process.error

@@ -116,8 +116,8 @@ def test_of_weights_alone_their_file_is_fetched(folder_store, tmp_path, monkeypa
         fetched.append(piece.path)
         return get_piece(objects, piece)
 
-    get_piece = reading.get_piece
-    monkeypatch.setattr(reading, "get_piece", get)
+    get_piece = reading.download_piece
+    monkeypatch.setattr(reading, "download_piece", get)
     ts.load_weights(nn.Linear(4, 3), folder_store)
     assert len(fetched) == 1
     fetched.clear()
@@ -162,7 +162,7 @@ def test_a_run_that_removes_meanwhile_may_be_read(folder_store, tmp_path, monkey
     mirror = mirror_of(folder_store, tmp_path / "a")
     save(tmp_path / "a", 1)
     sent(mirror, 1)
-    shown, left = reading.StoredRun, [2, 4]
+    shown, left = reading.StoredRunView, [2, 4]
 
     def moving(*args):
         run = shown(*args)
@@ -174,7 +174,7 @@ def test_a_run_that_removes_meanwhile_may_be_read(folder_store, tmp_path, monkey
         left[0] += 2
         return run
 
-    monkeypatch.setattr(reading, "StoredRun", moving)
+    monkeypatch.setattr(reading, "StoredRunView", moving)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert ts.read_checkpoint(folder_store)["net"]["weight"][0] == 5

@@ -14,7 +14,7 @@ from support.mirrors import check_store, mirror_of, newest, requests_of, save, s
 import truestep as ts
 from truestep.core.errors import OptionError, RunDirectoryError
 from truestep.mirror import objects as objects_module
-from truestep.mirror.objects import MirrorObjects, StoreRefusesError
+from truestep.mirror.objects import MirrorObjectStore, StoreRefusesError
 
 
 @pytest.mark.sliced(3)
@@ -28,7 +28,7 @@ def test_directories_of_any_name_have_places_of_their_own(name, tmp_path, monkey
     with ts.Run(f"runs/{name}", quiet=True, progress=False) as run:
         run.close()
     address = run._shared.mirrored.address
-    objects = MirrorObjects(base)
+    objects = MirrorObjectStore(base)
     assert [path for path in objects.names(f"runs/{name}/lease/") if path.endswith("000001")]
     objects.close()
     assert [each.directory for each in ts.runs(base).runs] == [address]

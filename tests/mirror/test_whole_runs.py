@@ -12,7 +12,7 @@ from support import warm
 from support.mirrors import start
 from support.ranks import free_port
 
-from truestep.mirror.objects import MirrorObjects
+from truestep.mirror.objects import MirrorObjectStore
 
 
 def start_ranks(place: Path, out: Path, mirror: str | None, ranks: int, **more: str) -> list[warm.Process]:
@@ -67,7 +67,7 @@ def test_two_kills_with_an_empty_folder_each_and_secrets_are_nowhere(tmp_path, s
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert files
     assert not [path for path in files if b"planted-" in path.read_bytes()]
-    objects = MirrorObjects(f"{s3_store}/run")
+    objects = MirrorObjectStore(f"{s3_store}/run")
     there = [*objects.names("commits/"), *objects.names("lease/"), *objects.names("pieces/")]
     assert len(there) > 5
     assert not [path for path in there if b"planted-" in objects.get(path)]

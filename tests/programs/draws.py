@@ -190,7 +190,9 @@ def fitted(program: Program, law: str, *, refused: bool = True) -> Program | Non
             a.stands_apart(b, laws) or b.stands_apart(a, laws) for a in kept for b in [habit]
         )
         kept += [habit] if fits and habit not in kept else []
-    return filled(kept)
+    found = filled(kept)
+    # what fills a slot may not be held beside the others to this law either
+    return found if found in (None, program) else fitted(found, law, refused=refused)
 
 
 def is_refused(habit: Habit, program: Program, law: str) -> bool:

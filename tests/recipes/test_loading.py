@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from truestep.core.errors import OptionError
-from truestep.recipes.loading.find import description_of, find_recipe, recipes
+from truestep.recipes.loading.find import find_recipe, read_recipe_docstring, recipes
 from truestep.recipes.loading.parse import load_recipe, parse_recipe
-from truestep.recipes.loading.start import new_directory
+from truestep.recipes.loading.start import make_timestamped_directory
 
 
 @pytest.fixture
@@ -290,7 +290,7 @@ def test_recipes_are_found_by_name_and_by_file(tmp_path, monkeypatch):
 
 def test_every_recipe_says_what_it_is_and_explains_each_option(capsys):
     for name, path in recipes().items():
-        assert description_of(path)
+        assert read_recipe_docstring(path)
         with pytest.raises(SystemExit):
             parse_recipe(path, ["--help"], name=name)
         shown = capsys.readouterr().out
@@ -301,6 +301,6 @@ def test_every_recipe_says_what_it_is_and_explains_each_option(capsys):
 
 
 def test_two_runs_of_one_second_have_folders_of_their_own(tmp_path):
-    folders = {new_directory(tmp_path / "runs" / "mine") for _ in range(3)}
+    folders = {make_timestamped_directory(tmp_path / "runs" / "mine") for _ in range(3)}
     assert len(folders) == 3
     assert all(folder.is_dir() for folder in folders)

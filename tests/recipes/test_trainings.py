@@ -14,7 +14,7 @@ from truestep.recipes.loading.find import recipes
 from truestep.recipes.loading.parse import load_recipe
 from truestep.recipes.parts.pieces import harmonic_sounds
 from truestep.report.metrics import read_metrics
-from truestep.run.options import plain_run_config
+from truestep.run.options import config_as_json_values
 
 pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")
 
@@ -81,7 +81,9 @@ def trained(name, directory, *, killed_at=None, **more):
         more["data"] = written(directory.parent / "data")
     config = module.Config(**TOYS[name][0], **more)
     saving = ts.Saving(every_steps=3, every_seconds=None, background=False)
-    with ts.Run(directory, config=plain_run_config(config), saving=saving, progress=False, quiet=True) as run:
+    with ts.Run(
+        directory, config=config_as_json_values(config), saving=saving, progress=False, quiet=True
+    ) as run:
         module.train(Killed(run, killed_at) if killed_at else run, config)
         return run
 

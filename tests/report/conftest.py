@@ -10,7 +10,7 @@ import pytest
 
 import truestep
 from truestep.report.metrics import MetricsFile
-from truestep.run.media.folder import log_media
+from truestep.run.media.folder import write_media_files
 
 CHOICES = [
     {"name": "device", "value": "cpu", "reason": "no accelerator is available"},
@@ -127,7 +127,7 @@ def with_samples(folder):
             "speech": truestep.Audio(np.sin(np.arange(4_000) / 9), 8_000),
             "words": truestep.Text(f"<b>{step}</b>\n  indented " + "without-a-break" * 20),
         }
-        written = log_media(folder, step, media)
+        written = write_media_files(folder, step, media)
         with MetricsFile(folder / "metrics.jsonl") as file:
             lines = {each.name: each.line for each in written}
             file.append(step=step, epoch=0, elapsed_seconds=step * 0.01, values={}, media=lines)

@@ -16,7 +16,7 @@ from truestep.core.errors import OptionError, RunDirectoryError
 from truestep.report import metrics, render_report, write_report
 from truestep.report.compare import compare_runs
 from truestep.report.metrics import read_metrics
-from truestep.report.record import ReportedRun
+from truestep.report.record import RunRecord
 
 CONFIGS = st.dictionaries(
     st.sampled_from(["lr", "width", "seed", "betas"]),
@@ -51,7 +51,7 @@ def two(make):
 @given(st.lists(CONFIGS, min_size=2, max_size=4))
 def test_what_differs_is_what_is_not_the_same_everywhere(configs):
     found = compare_runs(
-        [ReportedRun(name=str(place), config={"config": each}) for place, each in enumerate(configs)]
+        [RunRecord(name=str(place), config={"config": each}) for place, each in enumerate(configs)]
     )
     names = {name for each in configs for name in each}
     expected = {name for name in names if len({json.dumps(each.get(name)) for each in configs}) > 1}

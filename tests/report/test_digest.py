@@ -74,7 +74,7 @@ def test_it_is_never_stale(tmp_path_factory, changes):
                 time.sleep(TICK_SECONDS)
                 change(path)
             for _ in range(2):
-                assert metrics_digest(folder) == listing._read(folder)
+                assert metrics_digest(folder) == listing._read_metrics_digest(folder)
 
 
 def test_what_did_not_change_is_not_read_again(folder, monkeypatch):
@@ -98,8 +98,10 @@ def test_what_was_changed_a_moment_ago_is_read_and_not_kept(folder, tmp_path, mo
 
 
 def test_a_file_that_grows_while_it_is_read_is_not_kept(folder, tmp_path, monkeypatch):
-    read = listing._read
-    monkeypatch.setattr(listing, "_read", lambda path: (append(path / "metrics.jsonl"), read(path))[1])
+    read = listing._read_metrics_digest
+    monkeypatch.setattr(
+        listing, "_read_metrics_digest", lambda path: (append(path / "metrics.jsonl"), read(path))[1]
+    )
     metrics_digest(folder)
     assert not (tmp_path / "kept").exists()
 
@@ -118,7 +120,7 @@ def test_a_damaged_document_is_as_if_it_were_not_there(folder, tmp_path, harm):
     "document", [None, [], {}, {"last_step": 1}, {"last_step": 1, "elapsed_seconds": 1, "extremes": 3}]
 )
 def test_a_document_of_another_shape_is_none(document):
-    assert listing._decoded(document) is None
+    assert listing._decode_metrics_digest(document) is None
 
 
 def test_the_oldest_go_first(tmp_path, monkeypatch):

@@ -11,11 +11,11 @@ import pytest
 
 import truestep as ts
 from truestep.report import render_report, samples
-from truestep.run.media.folder import log_media
+from truestep.run.media.folder import write_media_files
 
 
 def log(folder, step, **media):
-    lines = {each.name: each.line._asdict() for each in log_media(folder, step, media)}
+    lines = {each.name: each.line._asdict() for each in write_media_files(folder, step, media)}
     add(folder, step, lines)
 
 

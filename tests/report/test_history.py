@@ -6,7 +6,7 @@ import zlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truestep.report.history import MetricsMark, cut_back_metrics
+from truestep.report.history import MetricsPrefixMark, truncate_metrics_to_mark
 from truestep.report.metrics import MetricsFile, read_metrics
 
 
@@ -34,7 +34,7 @@ def test_what_came_after_is_removed_and_the_run_goes_on_from_there(tmp_path):
     path = tmp_path / "metrics.jsonl"
     mark = log(path, 1, 2, 3)
     log(path, 4, 4, 5)
-    assert cut_back_metrics(path, mark)
+    assert truncate_metrics_to_mark(path, mark)
     log(path, 6)
     assert steps(path) == [1, 2, 3, 6]
     assert names(tmp_path) == ["metrics.jsonl"]
@@ -45,10 +45,10 @@ def test_a_newer_checkpoint_that_was_passed_over_still_finds_its_lines(tmp_path)
     older = log(path, 1, 2)
     newer = log(path, 3, 4)
     log(path, 5)
-    assert cut_back_metrics(path, older, [older, newer])
+    assert truncate_metrics_to_mark(path, older, [older, newer])
     log(path, 30, 40)
     assert steps(path) == [1, 2, 30, 40]
-    assert cut_back_metrics(path, newer, [older, newer])
+    assert truncate_metrics_to_mark(path, newer, [older, newer])
     assert steps(path) == [1, 2, 3, 4]
     assert names(tmp_path) == ["metrics.jsonl"]
 
@@ -57,13 +57,13 @@ def test_lines_that_were_written_again_are_those_of_their_checkpoint(tmp_path):
     path = tmp_path / "metrics.jsonl"
     older = log(path, 1)
     first = log(path, 2, 3)
-    cut_back_metrics(path, older, [older, first])
+    truncate_metrics_to_mark(path, older, [older, first])
     again = log(path, 20, 30)
-    cut_back_metrics(path, first, [older, first, again])
+    truncate_metrics_to_mark(path, first, [older, first, again])
     assert steps(path) == [1, 2, 3]
-    cut_back_metrics(path, again, [older, first, again])
+    truncate_metrics_to_mark(path, again, [older, first, again])
     assert steps(path) == [1, 20, 30]
-    cut_back_metrics(path, again, [older, again])  # the first is pruned: nobody needs its lines
+    truncate_metrics_to_mark(path, again, [older, again])  # the first is pruned: nobody needs its lines
     assert names(tmp_path) == ["metrics.jsonl"]
 
 
@@ -72,10 +72,10 @@ def test_lost_or_changed_lines_are_told(tmp_path):
     mark = log(path, 1, 2)
     log(path, 3)
     path.write_bytes(path.read_bytes().replace(b'"step":1', b'"step":7'))
-    assert not cut_back_metrics(path, mark)
+    assert not truncate_metrics_to_mark(path, mark)
     assert steps(path) == [7, 2]
     path.unlink()
-    assert not cut_back_metrics(path, mark)
+    assert not truncate_metrics_to_mark(path, mark)
 
 
 @given(st.binary(max_size=300), st.integers(0, 3))
@@ -86,7 +86,7 @@ def test_the_mark_is_that_of_all_whole_lines(tmp_path_factory, content, copies):
     path.write_bytes(content)
     whole = content[: content.rfind(b"\n") + 1]
     with MetricsFile(path) as file:
-        assert file.mark == MetricsMark(len(whole), zlib.crc32(whole))
+        assert file.mark == MetricsPrefixMark(len(whole), zlib.crc32(whole))
         file.append(**line(1))
         file.flush()
         assert file.mark.is_in(path.read_bytes())
@@ -108,6 +108,6 @@ def test_whatever_is_gone_back_to_each_checkpoint_finds_its_lines(tmp_path_facto
             saved[mark] = steps(path)
         elif saved:
             mark = list(saved)[action % len(saved)]
-            assert cut_back_metrics(path, mark, list(saved))
+            assert truncate_metrics_to_mark(path, mark, list(saved))
             assert steps(path) == saved[mark]
     assert len(names(folder)) <= 1 + len(saved)

@@ -10,14 +10,14 @@ from support.html_page import Page
 
 from truestep.report import render_report
 from truestep.report.metrics import MetricsFile
-from truestep.report.record import ReportedRun, read_curves
+from truestep.report.record import RunRecord, read_curves
 from truestep.report.timeline import (
     MAX_KNOTS,
     TOLERANCE,
+    elapsed_seconds_by_step,
     epoch_timeline,
-    epoch_timeline_value,
-    epochs_done,
-    seconds_gone,
+    epochs_done_by_step,
+    interpolate_knots,
 )
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)  # of epochs, in steps
@@ -44,28 +44,34 @@ def steps_of(lengths, every):
 def test_a_step_lies_within_its_epoch_and_the_last_one_at_its_end(tmp_path_factory, lengths, every):
     rows = [(step, epoch, step * 0.5) for step, epoch in steps_of(lengths, every)]
     record = write(tmp_path_factory.mktemp("run"), rows)
-    knots = epochs_done(record)
+    knots = epochs_done_by_step(record)
     ends = {epoch: step for step, epoch, _ in rows}
     for step, epoch, _ in rows:
-        assert math.ceil(epoch_timeline_value(knots, step)) == epoch + 1
+        assert math.ceil(interpolate_knots(knots, step)) == epoch + 1
     for epoch, step in list(ends.items())[:-1]:
-        assert epoch_timeline_value(knots, step) == epoch + 1
+        assert interpolate_knots(knots, step) == epoch + 1
     assert knots == sorted(knots)
 
 
 def test_epochs_of_one_length_need_two_knots(tmp_path):
     record = write(tmp_path, [(step, (step - 1) // 5, 1.0) for step in range(1, 50_001)])
-    assert epochs_done(record) == [(0, 0), (50_000, 10_000)]
+    assert epochs_done_by_step(record) == [(0, 0), (50_000, 10_000)]
 
 
 def test_the_last_epoch_is_as_long_as_the_one_before_until_it_is_longer():
-    assert epochs_done(ReportedRun(name="", first_step=1, epoch_ends={0: 10, 1: 13})) == [(0, 0), (20, 2)]
-    assert epochs_done(ReportedRun(name="", first_step=1, epoch_ends={0: 10, 1: 25})) == [
+    assert epochs_done_by_step(RunRecord(name="", first_step=1, epoch_ends={0: 10, 1: 13})) == [
+        (0, 0),
+        (20, 2),
+    ]
+    assert epochs_done_by_step(RunRecord(name="", first_step=1, epoch_ends={0: 10, 1: 25})) == [
         (0, 0),
         (10, 1),
         (25, 2),
     ]
-    assert epochs_done(ReportedRun(name="", first_step=101, epoch_ends={4: 110})) == [(100, 4), (110, 5)]
+    assert epochs_done_by_step(RunRecord(name="", first_step=101, epoch_ends={4: 110})) == [
+        (100, 4),
+        (110, 5),
+    ]
 
 
 def test_a_dotted_line_stands_where_an_epoch_begins_also_where_not_every_step_is_logged(tmp_path):
@@ -78,22 +84,20 @@ def test_epochs_without_number_make_no_large_page():
     for epoch in range(50_000):
         step += 2 + epoch % 3
         ends[epoch] = step
-    knots = epochs_done(ReportedRun(name="", first_step=1, epoch_ends=ends))
+    knots = epochs_done_by_step(RunRecord(name="", first_step=1, epoch_ends=ends))
     assert len(knots) <= MAX_KNOTS + 1
-    assert epoch_timeline_value(knots, step) == 50_000
-    assert epoch_timeline_value(knots, ends[25_000]) == pytest.approx(25_001, abs=1)
+    assert interpolate_knots(knots, step) == 50_000
+    assert interpolate_knots(knots, ends[25_000]) == pytest.approx(25_001, abs=1)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(0, 1e5, allow_subnormal=False), min_size=1, max_size=40))
 def test_time_is_what_the_lines_say_and_never_falls(tmp_path_factory, seconds):
     rows = [(step, 0, each) for step, each in enumerate(sorted(seconds), 1)]
-    knots = seconds_gone(write(tmp_path_factory.mktemp("run"), rows))
+    knots = elapsed_seconds_by_step(write(tmp_path_factory.mktemp("run"), rows))
     for step, _, each in rows:
-        assert epoch_timeline_value(knots, step) == pytest.approx(
-            each, rel=1e-5, abs=max(seconds) * TOLERANCE
-        )
-    shaken = seconds_gone(
+        assert interpolate_knots(knots, step) == pytest.approx(each, rel=1e-5, abs=max(seconds) * TOLERANCE)
+    shaken = elapsed_seconds_by_step(
         write(
             tmp_path_factory.mktemp("run"),
             [(row[0], 0, each) for row, each in zip(rows, seconds, strict=True)],
@@ -105,10 +109,10 @@ def test_time_is_what_the_lines_say_and_never_falls(tmp_path_factory, seconds):
 
 def test_a_long_runs_time_is_read_off_within_one_of_its_points(tmp_path):
     record = write(tmp_path, [(step, 0, step**1.5) for step in range(1, 20_001)])
-    knots = seconds_gone(record)
+    knots = elapsed_seconds_by_step(record)
     assert len(knots) < 100
     for step in (1, 777, 10_000, 20_000):
-        assert epoch_timeline_value(knots, step) == pytest.approx(step**1.5, abs=20_000**1.5 / 2_000)
+        assert interpolate_knots(knots, step) == pytest.approx(step**1.5, abs=20_000**1.5 / 2_000)
 
 
 @settings(max_examples=60, deadline=None)
@@ -148,4 +152,4 @@ def test_an_axis_is_offered_where_it_tells_something(tmp_path):
 
 
 def test_without_lines_there_is_no_timeline():
-    assert epoch_timeline([ReportedRun(name="empty")]) is None
+    assert epoch_timeline([RunRecord(name="empty")]) is None

@@ -26,10 +26,10 @@ from truestep.run import run_store, together
 def pretend(size):
     """Have this process be one of so many."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=size)
-    store, me = dist.HashStore(), json.dumps(RankProcess.this())
+    store, me = dist.HashStore(), json.dumps(RankProcess.of_this_process())
     for rank in range(size):
         store.set(f"process/{rank}", me)
-    together._fresh = lambda *_: store
+    together._unused_part_of_store = lambda *_: store
     new_group = dist.new_group
     dist.new_group = lambda **_: new_group(backend="fake")
     dist.get_backend = lambda *_: "gloo"  # as the tensors of a CPU travel
@@ -52,7 +52,7 @@ def pretend(size):
             writer.close()
             set_uncounted(store, f"part/{folder}/{rank}", "true")
 
-    run_store.SavesInPieces.write = write_parts
+    run_store.ShardedSaving.write = write_parts
     write_bucket_riders = buckets.write_bucket_riders
     buckets.write_rank_head, buckets.write_bucket_riders = write_heads, write_riders
 

@@ -164,8 +164,8 @@ def main(folder, numbers, **options):
     # looks once whether the others have gone on while this rank is in a call of torch's.
     agreement.SECONDS_BETWEEN, world.POLL, stuck._LOOK_SECONDS = 1e9, timedelta(minutes=10), 1e6
     # where another rank begins half a second late, the offer is asked for once more: a matter of time
-    come = together._comes
-    together._comes = lambda store, key, _, *others: come(store, key, 60, *others)
+    come = together._has_key_within
+    together._has_key_within = lambda store, key, _, *others: come(store, key, 60, *others)
     counts, before, asked = Counts(), dict(os.environ), note_sockets()
     options = {"others_differ": True, **options}
     found = {number: counted(counts, folder / f"run{number}", number, **options) for number in numbers}

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.run.counted_by_hand import _Bound, _Written
-from truestep.run.written_names import WrittenNames
+from truestep.run.counted_by_hand import _LoopBound, _RunningSource
+from truestep.run.written_names import SourceNameResolver
 
 WORDS = "counts the batches that it takes"
 N = 6
@@ -284,7 +284,9 @@ LEFT = {
 def test_a_look_at_one_batch_counts_nothing(body):
     text = f"{HEAD}net.update(batch)\n    {body}"
     loop = ast.parse(text).body[-1]
-    assert not _Bound(loop, _Written(compile(text, "train.py", "exec"), WrittenNames({}, {}), set())).counts
+    assert not _LoopBound(
+        loop, _RunningSource(compile(text, "train.py", "exec"), SourceNameResolver({}, {}), set())
+    ).counts
 
 
 @pytest.mark.parametrize("name", LEFT)
@@ -297,6 +299,6 @@ def test_the_limit_that_is_shown_makes_as_many_updates(name, tmp_path):
     names = {"net": net, "train": made.append, "data": iter(range(99)), "most": 5, "itertools": itertools}
     exec(code, names)
     loop = next(each for each in ast.parse(LEFT[name]).body if isinstance(each, ast.For | ast.While))
-    bound = _Bound(loop, _Written(code, WrittenNames(names, {}), set()))
+    bound = _LoopBound(loop, _RunningSource(code, SourceNameResolver(names, {}), set()))
     assert bound.counts
     assert eval(bound.count, names) == len(made)

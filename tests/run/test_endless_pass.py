@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import truestep as ts
-from truestep.engine.data.endless import why_endless
+from truestep.engine.data.endless import endless_reason
 
 ROWS = torch.ones(8, 2)
 
@@ -80,12 +80,12 @@ WITH_AN_END = [
 
 @pytest.mark.parametrize("data", ENDLESS)
 def test_data_without_an_end_is_known(data):
-    assert why_endless(data)
+    assert endless_reason(data)
 
 
 @pytest.mark.parametrize("data", WITH_AN_END)
 def test_nothing_else_is(data):
-    assert why_endless(data) == ""
+    assert endless_reason(data) == ""
 
 
 # each loop is ended by an error in its first body, or by itself

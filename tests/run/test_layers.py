@@ -119,7 +119,7 @@ def test_a_full_disk_ends_the_watch_and_nothing_else(tmp_path, monkeypatch, capf
     def full(path, text):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("truestep.run.layers._append", full)
+    monkeypatch.setattr("truestep.run.layers._append_to_file", full)
     run, _ = train(tmp_path / "a", 20, watch_layers=2, quiet=False)
     assert run.step == 20
     assert capfd.readouterr().err.count("the layers are not watched any more") == 1

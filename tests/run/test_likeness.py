@@ -9,8 +9,8 @@ from types import ModuleType
 import pytest
 
 import truestep as ts
-from truestep.run.agreement import RunAgreement
-from truestep.run.likeness import _what_is_trained
+from truestep.run.agreement import RankAgreement
+from truestep.run.likeness import _code_and_parameter_facts
 
 
 def test_files_of_one_name_are_two_whatever_is_imported_first(tmp_path, monkeypatch):
@@ -25,7 +25,7 @@ def test_files_of_one_name_are_two_whatever_is_imported_first(tmp_path, monkeypa
                 module = ModuleType(package)
                 module.__file__ = str(file)
                 patched.setitem(sys.modules, package, module)
-            facts = _what_is_trained({})
+            facts = _code_and_parameter_facts({})
         found.append({name: code for name, code in facts.items() if tmp_path.name in name})
     assert len(set(found[0].values())) == 2
     assert found[0] == found[1]
@@ -45,7 +45,7 @@ class Ranks:
 def test_a_file_that_one_rank_alone_imports_is_no_difference():
     mine = {"the code of train.py": "1", "rate": 0.1}
     for other in (mine | {"the code of plots.py": "2"}, {"rate": 0.1}):
-        RunAgreement(Ranks(mine, other)).refuse_differences("what they train", lambda: mine)
+        RankAgreement(Ranks(mine, other)).refuse_rank_differences("what they train", lambda: mine)
     for other in (mine | {"the code of train.py": "2"}, {"the code of train.py": "1"}, mine | {"rate": 0.2}):
         with pytest.raises(ts.OptionError, match="differ in what they train"):
-            RunAgreement(Ranks(mine, other)).refuse_differences("what they train", lambda: mine)
+            RankAgreement(Ranks(mine, other)).refuse_rank_differences("what they train", lambda: mine)

@@ -9,7 +9,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.run import logbook
-from truestep.run.metrics_window import MOST_NOTED, LogWindow
+from truestep.run.metrics_window import MOST_NOTED, LearnerLogWindow
 
 
 def train(directory, steps, **options):
@@ -61,7 +61,7 @@ def learner(directory):
 
 def test_a_window_keeps_no_outputs_but_the_newest(tmp_path):
     net = learner(tmp_path / "run")
-    window, batch = LogWindow(), torch.randn(4, 3)
+    window, batch = LearnerLogWindow(), torch.randn(4, 3)
 
     def loss(batch):
         hidden = net(batch)
@@ -78,7 +78,7 @@ def test_a_window_keeps_no_outputs_but_the_newest(tmp_path):
 
 def test_a_long_window_keeps_numbers(tmp_path):
     net = learner(tmp_path / "run")
-    window = LogWindow()
+    window = LearnerLogWindow()
     updates = [net.update(lambda b: net(b).squeeze(1), torch.randn(4, 3)) for _ in range(2 * MOST_NOTED + 1)]
     for update in updates:
         window.add(update)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import truestep as ts
-from truestep.run.endings import explain_loop_error
+from truestep.run.endings import add_explanation_note
 
 X, Y = torch.rand(8, 3), torch.arange(8)
 
@@ -100,5 +100,5 @@ def test_a_batch_that_is_no_pair_is_not_taken_apart(form, said, tmp_path):
 )
 def test_a_batch_sent_to_a_card_that_is_not_there_is_told_of_the_runs_device(said):
     error = AssertionError(said)
-    explain_loop_error(error)
+    add_explanation_note(error)
     assert "on run.device already" in "".join(error.__notes__)

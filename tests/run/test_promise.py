@@ -517,12 +517,12 @@ def test_the_promise_is_shorter_once_it_was_made(tmp_path, capsys):
     ],
 )
 def test_no_secret_of_the_command_line_is_kept(monkeypatch, words, kept):
-    monkeypatch.setattr(fingerprint, "source_of_main", lambda: Path("train.py"))
+    monkeypatch.setattr(fingerprint, "path_of_main_script", lambda: Path("train.py"))
     monkeypatch.setattr(sys, "argv", ["train.py", *words])
     assert kept not in " ".join(fingerprint.script_arguments(lambda _: "***"))
 
 
 def test_a_word_about_tokens_is_no_secret(monkeypatch):
-    monkeypatch.setattr(fingerprint, "source_of_main", lambda: Path("train.py"))
+    monkeypatch.setattr(fingerprint, "path_of_main_script", lambda: Path("train.py"))
     monkeypatch.setattr(sys, "argv", ["train.py", "--max-tokens", "512", "--tokenizer=bpe"])
     assert fingerprint.script_arguments(str) == ["--max-tokens", "512", "--tokenizer=bpe"]

@@ -11,7 +11,7 @@ import torch
 from support.trainings import BATCHES, EPOCHS, Training, train
 
 import truestep as ts
-from truestep.checkpoints.attempts import MAX_ATTEMPTS, note_attempt
+from truestep.checkpoints.attempts import MAX_ATTEMPTS, record_attempt
 from truestep.checkpoints.files import CheckpointFiles
 
 PLAIN = Training()
@@ -100,7 +100,7 @@ def test_a_newest_checkpoint_that_is_passed_over_and_used_again_ends_with_the_sa
 def exhaust(directory, checkpoint):
     """Note as many attempts from a checkpoint as make a run pass it over."""
     for _ in range(MAX_ATTEMPTS):
-        note_attempt(CheckpointFiles(), directory / "checkpoints", checkpoint)
+        record_attempt(CheckpointFiles(), directory / "checkpoints", checkpoint)
 
 
 def killed_at(step, directory, training):

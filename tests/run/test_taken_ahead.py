@@ -69,7 +69,7 @@ def go(directory, order, batch_size=8, stop=None, kill=None):
                     raise Killed
     except Killed:
         run.session.end._crashed = True  # so that the next start finds what a kill leaves
-        run.session.end._finish(alive=False)
+        run.session.end._release_everything(alive=False)
         raise
     return net.weight.detach().clone()
 

@@ -18,7 +18,9 @@ def test_a_word_of_an_earlier_run_is_not_waited_for(monkeypatch):
     store, agreed = HashStore(), []
     store.set("truestep/word/0", "zero")
     store.set("truestep/word/1", "of the first run")
-    offering = threading.Thread(target=lambda: agreed.append(together._offer(store, 2)), daemon=True)
+    offering = threading.Thread(
+        target=lambda: agreed.append(together._agree_on_store_name(store, 2)), daemon=True
+    )
     offering.start()
     store.get("truestep/offer")
     store.set("truestep/word/1", "of the second run")
@@ -46,7 +48,7 @@ def test_sockets_are_opened_when_used_by_our_groups_alone_and_a_users_own_word_s
         monkeypatch.setenv(LAZY, own)
     before = dict(os.environ)
     try:
-        with together.sockets_when_used():
+        with together.lazy_gloo_connections():
             within = os.environ[LAZY]
             if fails:
                 raise OSError("no port is free")

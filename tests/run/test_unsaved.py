@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.run.user_state import run_state_at_a_glance
+from truestep.run.user_state import run_state_change_mark
 
 ROWS = torch.arange(16.0).reshape(8, 2) / 16
 
@@ -165,19 +165,19 @@ def test_after_an_exception_in_a_body_close_saves_nothing_to_go_on_from(tmp_path
 def test_a_glance_sees_what_was_written_in_place_and_what_is_another_object():
     tensor, array = torch.zeros(2), np.zeros(2)
     state = {"tensor": tensor, "more": [array, {"text": "a"}]}
-    before = run_state_at_a_glance(state)
-    assert run_state_at_a_glance(state) == before
+    before = run_state_change_mark(state)
+    assert run_state_change_mark(state) == before
     tensor.add_(1)
-    assert run_state_at_a_glance(state) != before
-    before = run_state_at_a_glance(state)
+    assert run_state_change_mark(state) != before
+    before = run_state_change_mark(state)
     array[0] = 1
-    assert run_state_at_a_glance(state) != before
+    assert run_state_change_mark(state) != before
     state["tensor"] = torch.ones(2)
-    before = run_state_at_a_glance(state)
+    before = run_state_change_mark(state)
     state["tensor"] = torch.ones(2)
-    assert run_state_at_a_glance(state) != before
+    assert run_state_change_mark(state) != before
     state["more"] = state
-    assert run_state_at_a_glance(state) == run_state_at_a_glance(state)
+    assert run_state_change_mark(state) == run_state_change_mark(state)
 
 
 def test_state_alone_is_saved_and_joins_what_was_there(tmp_path):

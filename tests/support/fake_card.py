@@ -78,7 +78,7 @@ class FakeCard:
             },
             torch.cuda.amp.common: {"amp_definitely_not_available": lambda: False},
             nn.Module: {"to": _cast},
-            accelerator: {"ArrivingCopy": _Arrived},
+            accelerator: {"AsyncHostCopy": _Arrived},
             backward: {"_engine": lambda: self._backward},
             fused: {"refuse_unsavable_states": lambda optimizer: None},  # it refuses what is no plain tensor
         }

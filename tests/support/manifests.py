@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from truestep.checkpoints.columns import compact_json
-from truestep.checkpoints.manifest import MANIFEST_NAME, manifest_body, seal_manifest
-from truestep.checkpoints.manifest_text import PARTS, manifest_text
+from truestep.checkpoints.manifest import MANIFEST_NAME, manifest_line_with_checksum, verified_manifest_body
+from truestep.checkpoints.manifest_text import PARTS, join_head_and_parts
 
 
 def opened(data: bytes) -> dict[str, Any]:
     """Return what a manifest says: `truestep`, the `head` without the list of parts, and each part."""
-    body = json.loads(manifest_body(data))
+    body = json.loads(verified_manifest_body(data))
     del body["head"]["parts"]
     return {name: body[name] for name in ("truestep", "head", *PARTS)}
 
@@ -21,7 +21,7 @@ def sealed(manifest: dict[str, Any]) -> bytes:
     """Return a manifest as it lies on disk; parts that are bytes already stand there as they are."""
     parts = {name: part for name, part in manifest.items() if name not in ("truestep", "head")}
     texts = {name: part if isinstance(part, bytes) else compact_json(part) for name, part in parts.items()}
-    return seal_manifest(manifest_text(manifest["truestep"], manifest["head"], texts))
+    return manifest_line_with_checksum(join_head_and_parts(manifest["truestep"], manifest["head"], texts))
 
 
 def edit(folder: Path, **head: Any) -> dict[str, Any]:

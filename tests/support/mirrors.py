@@ -14,9 +14,9 @@ from truestep.checkpoints import CheckpointStore, Retention
 from truestep.mirror import opening as opening_module
 from truestep.mirror.lease import newest_lease, valid_commits
 from truestep.mirror.mirror import RunMirror
-from truestep.mirror.objects import MirrorObjects
-from truestep.mirror.opening import MirrorOpening, open_mirror
-from truestep.mirror.pull import get_piece, read_commits
+from truestep.mirror.objects import MirrorObjectStore
+from truestep.mirror.opening import MirrorOpenOptions, open_mirror
+from truestep.mirror.pull import download_piece, read_sound_commits
 
 from . import warm
 
@@ -35,7 +35,7 @@ def mirror_of(
     resume: str = "auto",
 ) -> RunMirror:
     """Open the mirror of a directory."""
-    opening = MirrorOpening(address, directory, resume, RETENTION, lease)
+    opening = MirrorOpenOptions(address, directory, resume, RETENTION, lease)
     return open_mirror(opening, ([] if said is None else said).append)
 
 
@@ -101,18 +101,18 @@ def start(place: Path, out: Path, mirror: str | None, **more: str) -> warm.Proce
 
 def check_store(store: str) -> None:
     """Each commit that counts is sound to the last piece."""
-    objects = MirrorObjects(store)
+    objects = MirrorObjectStore(store)
     keys = valid_commits(objects, newest_lease(objects))
     passed = []
-    commits = read_commits(objects, keys, passed.append)
+    commits = read_sound_commits(objects, keys, passed.append)
     assert passed == []
     for commit in commits.values():
         for piece in commit.pieces:
-            get_piece(objects, piece)
+            download_piece(objects, piece)
     objects.close()
 
 
-class Requests(MirrorObjects):
+class Requests(MirrorObjectStore):
     """Calls `before` with the number and the words of each request; what it raises is raised in the request's place."""
 
     before: Callable[[int, str], None] = staticmethod(lambda number, words: None)
@@ -160,8 +160,8 @@ class requests_of:
         self.kind.after = staticmethod(after) if after else nothing
 
     def __enter__(self):
-        self._there, opening_module.MirrorObjects = opening_module.MirrorObjects, self.kind
+        self._there, opening_module.MirrorObjectStore = opening_module.MirrorObjectStore, self.kind
         return self
 
     def __exit__(self, *_):
-        opening_module.MirrorObjects = self._there
+        opening_module.MirrorObjectStore = self._there

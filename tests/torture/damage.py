@@ -21,7 +21,7 @@ from torture.parts import let_write, piece
 from truestep.checkpoints import Checkpoint, CheckpointStore
 from truestep.checkpoints.columns import COLUMNS, compact_json
 from truestep.checkpoints.digests import new_digest
-from truestep.checkpoints.manifest import MANIFEST_NAME, manifest_body, seal_manifest
+from truestep.checkpoints.manifest import MANIFEST_NAME, manifest_line_with_checksum, verified_manifest_body
 from truestep.core.errors import CheckpointError
 
 Content = (
@@ -165,7 +165,10 @@ def _resealed(
             "blake3": new_digest("blake3", data).hexdigest(),
         }
     body = edit(manifest)
-    return {MANIFEST_NAME: sealed(manifest) if body is None else seal_manifest(body), **(files or {})}
+    return {
+        MANIFEST_NAME: sealed(manifest) if body is None else manifest_line_with_checksum(body),
+        **(files or {}),
+    }
 
 
 def name_a_file_elsewhere(dice: Dice, sound: dict[str, bytes], other: dict[str, bytes]) -> Contents:
@@ -236,7 +239,7 @@ def break_the_tree(dice: Dice, sound: dict[str, bytes], other: dict[str, bytes])
 
 
 def break_the_manifest(dice: Dice, sound: dict[str, bytes], other: dict[str, bytes]) -> Contents:
-    whole = json.loads(manifest_body(sound[MANIFEST_NAME]))
+    whole = json.loads(verified_manifest_body(sound[MANIFEST_NAME]))
 
     def edit(manifest: dict[str, Any]) -> bytes | None:
         key = dice.choice(["sequence", "step", "files", "healthy", "reason", "metrics"])

@@ -108,7 +108,7 @@ def attempt(directory: Path, training: Training, plan: Plan | None, uncaught: st
         before(evaluation._Totals, "add", lambda: plan.reached("evaluation"))
         before(save, "_write_image", lambda: plan.reached("save"))
         before(clean, "remove_checkpoints", lambda: plan.reached("prune"))
-        before(RunEnd, "_finish", lambda: plan.reached("close"))
+        before(RunEnd, "_release_everything", lambda: plan.reached("close"))
     journal = directory.with_suffix(".journal")
 
     def sign() -> None:

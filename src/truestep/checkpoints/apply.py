@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from truestep.checkpoints.weights import fit_weights, read_weights
-from truestep.core.errors import CheckpointError, nearest_names
+from truestep.checkpoints.weights import load_matching_weights, read_weights
+from truestep.core.errors import CheckpointError, names_hint
 from truestep.core.trees import map_tree_leaves
 from truestep.core.wording import a_type
 
@@ -45,14 +45,14 @@ def apply_state(state: Mapping[str, Any], objects: Mapping[str, Stateful]) -> No
         )
     absent = [name for name in objects if name not in state]
     if absent:
-        there = nearest_names(absent[0], state)
+        there = names_hint(absent[0], state)
         raise CheckpointError(f"The state has nothing for {absent[0]!r}; nothing was loaded. {there}")
     before: list[tuple[Stateful, Any]] = []
     for name, target in objects.items():
         # Noted before it is loaded: torch's own load_state_dict copies what fits before it raises.
-        before.append((target, map_tree_leaves(_on_host, target.state_dict())))
+        before.append((target, map_tree_leaves(_copy_to_host, target.state_dict())))
         try:
-            _load(target, state[name])
+            _load_object_state(target, state[name])
         except Exception as error:
             # Backwards, so that an object under two names ends with what it had first.
             for other, old in reversed(before):
@@ -62,15 +62,15 @@ def apply_state(state: Mapping[str, Any], objects: Mapping[str, Stateful]) -> No
             ) from error
 
 
-def _load(target: Stateful, state: Any) -> None:
+def _load_object_state(target: Stateful, state: Any) -> None:
     if isinstance(target, nn.Module):
-        fit_weights(target, read_weights(state), "the given dict")
+        load_matching_weights(target, read_weights(state), "the given dict")
     else:
         # torch's optimizers keep the tensors they are given, and the next step would write to the caller's state.
         target.load_state_dict(copy.deepcopy(state))
 
 
-def _on_host(leaf: Any) -> Any:
+def _copy_to_host(leaf: Any) -> Any:
     """Return a copy on the host, so that undoing needs no memory on the device."""
     if isinstance(leaf, Tensor):
         with torch.no_grad():

@@ -24,13 +24,13 @@ def _attempt_path(directory: Path, checkpoint: str, what: int | str) -> Path:
 def count_attempts(files: CheckpointFiles, directory: Path) -> dict[str, int]:
     """Return the attempts made from each checkpoint."""
     counts: dict[str, int] = {}
-    for checkpoint, what in _marks(files, directory):
+    for checkpoint, what in _attempt_marks(files, directory):
         if what.isdecimal():
             counts[checkpoint] = counts.get(checkpoint, 0) + 1
     return counts
 
 
-def _marks(files: CheckpointFiles, directory: Path) -> Iterator[tuple[str, str]]:
+def _attempt_marks(files: CheckpointFiles, directory: Path) -> Iterator[tuple[str, str]]:
     """Yield each mark's checkpoint and its number or word."""
     for name in files.names(directory):
         if name.startswith(ATTEMPT):
@@ -38,34 +38,34 @@ def _marks(files: CheckpointFiles, directory: Path) -> Iterator[tuple[str, str]]
             yield checkpoint, what
 
 
-def note_attempt(files: CheckpointFiles, directory: Path, checkpoint: str) -> int:
+def record_attempt(files: CheckpointFiles, directory: Path, checkpoint: str) -> int:
     """Count one more attempt, on the disk when this returns, and return how many there are."""
     # Nobody else counts meanwhile: the caller holds the directory's lock.
     number = 1 + count_attempts(files, directory).get(checkpoint, 0)
     files.close(files.create(_attempt_path(directory, checkpoint, number)))
-    if how := ending_noted_at_checkpoint(files, directory, checkpoint):  # it is at work again
+    if how := recorded_run_end_at_checkpoint(files, directory, checkpoint):  # it is at work again
         files.remove(_attempt_path(directory, checkpoint, how))
     sync_folder(files, directory)
     return number
 
 
-def take_back_attempt(files: CheckpointFiles, directory: Path, checkpoint: str) -> None:
+def decrement_attempts(files: CheckpointFiles, directory: Path, checkpoint: str) -> None:
     """Count one attempt less: what ended it has nothing to do with the checkpoint."""
     if number := count_attempts(files, directory).get(checkpoint, 0):
         files.remove(_attempt_path(directory, checkpoint, number))
         sync_folder(files, directory)
 
 
-def mark_end_at_checkpoint(files: CheckpointFiles, directory: Path, checkpoint: str, how: str) -> None:
+def record_run_end_at_checkpoint(files: CheckpointFiles, directory: Path, checkpoint: str, how: str) -> None:
     """Note that the run ended where a checkpoint stood already."""
     files.close(files.create(_attempt_path(directory, checkpoint, how)))
     sync_folder(files, directory)
 
 
-def ending_noted_at_checkpoint(files: CheckpointFiles, directory: Path, checkpoint: str) -> str | None:
+def recorded_run_end_at_checkpoint(files: CheckpointFiles, directory: Path, checkpoint: str) -> str | None:
     """Return how a run ended at a checkpoint that was saved before for another reason; None where it did not."""
     return next(
-        (how for name, how in _marks(files, directory) if name == checkpoint and how in ENDINGS), None
+        (how for name, how in _attempt_marks(files, directory) if name == checkpoint and how in ENDINGS), None
     )
 
 
@@ -80,7 +80,7 @@ def mark_unfit_checkpoints(files: CheckpointFiles, directory: Path, checkpoints:
 
 def unfit_checkpoints(files: CheckpointFiles, directory: Path) -> set[str]:
     """Return the checkpoints that were noted to be unfit since the last save."""
-    return {checkpoint for checkpoint, what in _marks(files, directory) if what == _UNFIT}
+    return {checkpoint for checkpoint, what in _attempt_marks(files, directory) if what == _UNFIT}
 
 
 def clear_attempts(files: CheckpointFiles, directory: Path) -> None:

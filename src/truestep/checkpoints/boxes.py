@@ -5,21 +5,21 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
-class CheckpointBox(NamedTuple):
+class TensorBox(NamedTuple):
     """A box of a tensor: where it begins in each dimension, and its shape."""
 
     offset: tuple[int, ...]
     shape: tuple[int, ...]
 
-    def common(self, other: "CheckpointBox") -> "CheckpointBox | None":
+    def common(self, other: "TensorBox") -> "TensorBox | None":
         """Return what both have of the tensor; None where that is nothing."""
         sides = list(zip(self.offset, self.shape, other.offset, other.shape, strict=True))
         begins = tuple(max(at, there) for at, _, there, _ in sides)
         ends = [min(at + size, there + length) for at, size, there, length in sides]
         shape = tuple(end - begin for begin, end in zip(begins, ends, strict=True))
-        return None if any(size <= 0 for size in shape) else CheckpointBox(begins, shape)
+        return None if any(size <= 0 for size in shape) else TensorBox(begins, shape)
 
-    def within(self, other: "CheckpointBox") -> tuple[slice, ...]:
+    def within(self, other: "TensorBox") -> tuple[slice, ...]:
         """Return where it lies in a box that it is a part of."""
         return tuple(
             slice(at - there, at - there + size)
@@ -27,12 +27,12 @@ class CheckpointBox(NamedTuple):
         )
 
 
-class WantedCheckpointPart(NamedTuple):
+class RequestedTensorBox(NamedTuple):
     """A box of a tensor that is wanted alone, and what is made of its values."""
 
-    box: CheckpointBox
+    box: TensorBox
     made: Callable[[Any], Any]
 
 
-PartOf = Callable[[str, tuple[int, ...]], WantedCheckpointPart | None]
+PartOf = Callable[[str, tuple[int, ...]], RequestedTensorBox | None]
 """Says which part is wanted of a tensor of this name and shape; None: all of it."""

@@ -71,7 +71,7 @@ class Checkpoint:
     @property
     def metrics(self) -> dict[str, Any]:
         """The metrics it was saved with."""
-        metrics: dict[str, Any] = decode_state({"dict": self.summary.metrics}, _no_tensor)
+        metrics: dict[str, Any] = decode_state({"dict": self.summary.metrics}, _refuse_tensor_node)
         return metrics
 
     @property
@@ -81,7 +81,7 @@ class Checkpoint:
 
     def value(self, *under: str | int) -> Any:
         """Return a value that is no tensor from the manifest alone: no other file is opened, whatever became of it."""
-        return decode_state(state_subtree(self.manifest.state, under), _no_tensor)
+        return decode_state(state_subtree(self.manifest.state, under), _refuse_tensor_node)
 
     def verify(self) -> None:
         """Read every byte and raise CheckpointError unless all is as it was written; memory stays small."""
@@ -111,5 +111,5 @@ class Checkpoint:
             raise DamagedCheckpointError(f"The checkpoint {self.path} can't be read: {error}.") from error
 
 
-def _no_tensor(node: dict[str, Any]) -> Any:
+def _refuse_tensor_node(node: dict[str, Any]) -> Any:
     raise ValueError(f"a number or text was expected, and there is the tensor {node['tensor']!r}")

@@ -27,13 +27,13 @@ def prune_checkpoints(
     To be called by whoever has just written the newest: the others are judged by their manifests and sizes,
     and those known to be damaged count for nothing.
     """
-    _, rest = divide_by_retention(files, directory, retention, damaged, known)
+    _, rest = split_by_retention(files, directory, retention, damaged, known)
     remove_checkpoints(
         files, directory, [checkpoint.name for checkpoint in rest if checkpoint.summary.sequence not in also]
     )
 
 
-def whole_checkpoints(
+def undamaged_checkpoints(
     files: CheckpointFiles,
     directory: Path,
     damaged: Collection[str] = (),
@@ -46,11 +46,11 @@ def whole_checkpoints(
     return [
         found
         for found in read_checkpoints(files, directory, known)
-        if isinstance(found, Checkpoint) and _is_whole(found) and found.name not in damaged
+        if isinstance(found, Checkpoint) and _has_all_files(found) and found.name not in damaged
     ]
 
 
-def divide_by_retention(
+def split_by_retention(
     files: CheckpointFiles,
     directory: Path,
     retention: Retention,
@@ -58,7 +58,7 @@ def divide_by_retention(
     known: dict[str, Manifest] | None = None,
 ) -> tuple[list[Checkpoint], list[Checkpoint]]:
     """Return the checkpoints to keep and the others, newest first; what is damaged is neither."""
-    sound = whole_checkpoints(files, directory, damaged, known)
+    sound = undamaged_checkpoints(files, directory, damaged, known)
     kept = retention.kept([checkpoint.summary for checkpoint in sound])
     return (
         [checkpoint for checkpoint in sound if checkpoint.summary.sequence in kept],
@@ -77,7 +77,7 @@ def remove_checkpoints(files: CheckpointFiles, directory: Path, names: list[str]
         remove_tree(files, directory / f"{DELETED}{name}")
 
 
-def _is_whole(checkpoint: Checkpoint) -> bool:
+def _has_all_files(checkpoint: Checkpoint) -> bool:
     """Whether all files are there with their sizes; their contents were checked by whoever wrote them."""
     try:
         # Reading every byte at each save would take as long as writing them.
@@ -90,7 +90,7 @@ def _is_whole(checkpoint: Checkpoint) -> bool:
         return False
 
 
-def remove_leftovers(files: CheckpointFiles, directory: Path) -> None:
+def remove_partial_checkpoints(files: CheckpointFiles, directory: Path) -> None:
     """Remove what killed processes left half written or half deleted. Needs the directory's lock.
 
     Others that wrote under the lock of a process that is gone may still write: what they have open by its old name is renamed

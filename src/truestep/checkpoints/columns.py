@@ -21,14 +21,14 @@ from truestep.checkpoints.manifest import (
     ManifestTensor,
     TensorShard,
     check_shard,
-    checked_counts,
+    check_size_numbers,
     shards_by_file,
 )
 
 COLUMNS = ("names", "dtypes", "shapes", "strides", "keys", "pieces")
 
 
-class RowsOfFile(NamedTuple):
+class FileRowCounts(NamedTuple):
     """How many rows lie in a file, and how many characters of their names its own keys lack."""
 
     rows: int
@@ -39,7 +39,7 @@ class RowsOfFile(NamedTuple):
 class FileColumns:
     """What the columns have of one file: rows that stand there as they are, and the few that are said by their number in it."""
 
-    rows: RowsOfFile
+    rows: FileRowCounts
     texts: dict[str, bytes]
     few: dict[str, list[list[Any]]]
 
@@ -49,11 +49,11 @@ class TensorColumns:
     """The text of each column, and what the columns leave to be said of each file."""
 
     texts: dict[str, bytes]
-    files: dict[str, RowsOfFile]
+    files: dict[str, FileRowCounts]
 
-    def rows_of(self, file: str) -> RowsOfFile:
+    def rows_of(self, file: str) -> FileRowCounts:
         """Return what is to be said of a file; one without a tensor has no rows."""
-        return self.files.get(file, RowsOfFile(0, 0))
+        return self.files.get(file, FileRowCounts(0, 0))
 
 
 def compact_json(value: Any) -> bytes:
@@ -61,21 +61,21 @@ def compact_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
-def tensor_columns(tensors: dict[str, ManifestTensor], files: Iterable[str]) -> TensorColumns:
+def encode_tensor_columns(tensors: dict[str, ManifestTensor], files: Iterable[str]) -> TensorColumns:
     """Return the columns of tensors that lie in these files, in the order of the files."""
     there = shards_by_file(tensors)
-    return joined_columns(
+    return join_file_columns(
         {
-            file: file_columns([(name, shard, tensors[name]) for name, shard in there[file]])
+            file: encode_file_columns([(name, shard, tensors[name]) for name, shard in there[file]])
             for file in files
             if file in there
         }
     )
 
 
-def file_columns(items: list[tuple[str, TensorShard, ManifestTensor]]) -> FileColumns:
+def encode_file_columns(items: list[tuple[str, TensorShard, ManifestTensor]]) -> FileColumns:
     """Return what the columns have of a file: of each tensor in it, in their order, its name, what lies there, and the whole."""
-    prefix = _prefix(*items[0][:2])
+    prefix = _key_prefix_length(*items[0][:2])
     strides: list[list[Any]] = []
     keys: list[list[Any]] = []
     pieces: list[list[Any]] = []
@@ -88,22 +88,22 @@ def file_columns(items: list[tuple[str, TensorShard, ManifestTensor]]) -> FileCo
             pieces.append([row, whole.shape, shard.offset])
     dtypes = groupby(whole.dtype for _, _, whole in items)
     return FileColumns(
-        RowsOfFile(len(items), prefix),
+        FileRowCounts(len(items), prefix),
         {
-            "names": _members(list(_front_coded(name for name, _, _ in items))),
-            "dtypes": _members([[sum(1 for _ in same), dtype] for dtype, same in dtypes]),
-            "shapes": _members([shard.shape for _, shard, _ in items]),
+            "names": _json_list_items(list(_front_code_names(name for name, _, _ in items))),
+            "dtypes": _json_list_items([[sum(1 for _ in same), dtype] for dtype, same in dtypes]),
+            "shapes": _json_list_items([shard.shape for _, shard, _ in items]),
         },
         {"strides": strides, "keys": keys, "pieces": pieces},
     )
 
 
-def _members(values: list[Any]) -> bytes:
+def _json_list_items(values: list[Any]) -> bytes:
     """Return the text of a list without its brackets."""
     return compact_json(values)[1:-1]
 
 
-def joined_columns(files: dict[str, FileColumns]) -> TensorColumns:
+def join_file_columns(files: dict[str, FileColumns]) -> TensorColumns:
     """Return the columns of all files."""
     texts = {
         name: b"[%s]" % b",".join(file.texts[name] for file in files.values())
@@ -120,11 +120,11 @@ def joined_columns(files: dict[str, FileColumns]) -> TensorColumns:
     return TensorColumns(texts, {name: file.rows for name, file in files.items()})
 
 
-def _prefix(name: str, shard: TensorShard) -> int:
+def _key_prefix_length(name: str, shard: TensorShard) -> int:
     return len(name) - len(shard.key) if name.endswith(shard.key) else 0
 
 
-def _front_coded(names: Iterable[str]) -> Iterator[int | str]:
+def _front_code_names(names: Iterable[str]) -> Iterator[int | str]:
     """Yield how much each name shares with the one before, and the rest of it."""
     before = ""
     for name in names:
@@ -141,20 +141,20 @@ def _front_coded(names: Iterable[str]) -> Iterator[int | str]:
         before = name
 
 
-def tensors_of_columns(
-    columns: dict[str, Any], files: dict[str, RowsOfFile]
+def decode_tensor_columns(
+    columns: dict[str, Any], files: dict[str, FileRowCounts]
 ) -> tuple[dict[str, ManifestTensor], tuple[str, ...]]:
     """Read columns, trusting nothing in them: return the tensors, and the name in each row.
 
-    Raises KeyError, TypeError or ValueError for what `tensor_columns` can't have made.
+    Raises KeyError, TypeError or ValueError for what `encode_tensor_columns` can't have made.
     """
-    names = _names(columns["names"])
-    rows = _Rows(
+    names = _decode_front_coded_names(columns["names"])
+    rows = _DecodedColumns(
         names=names,
-        dtypes=_dtypes(columns["dtypes"], len(names)),
+        dtypes=_decode_dtype_runs(columns["dtypes"], len(names)),
         shapes=columns["shapes"],
-        keys=dict(_few(columns["keys"], len(names), 2)),
-        pieces=dict(_few(columns["pieces"], len(names), 3)),
+        keys=dict(_decode_sparse_rows(columns["keys"], len(names), 2)),
+        pieces=dict(_decode_sparse_rows(columns["pieces"], len(names), 3)),
     )
     count = sum(file.rows for file in files.values())
     if not count == len(names) == len(rows.dtypes) == len(rows.shapes):
@@ -167,12 +167,12 @@ def tensors_of_columns(
     for file, (there, prefix) in files.items():
         rows.read_file(file, range(first, first + there), prefix, tensors)
         first += there
-    for row, (stride,) in _few(columns["strides"], len(names), 2):
-        tensors[names[row]] = tensors[names[row]]._replace(stride=checked_counts(stride))
+    for row, (stride,) in _decode_sparse_rows(columns["strides"], len(names), 2):
+        tensors[names[row]] = tensors[names[row]]._replace(stride=check_size_numbers(stride))
     return tensors, tuple(names)
 
 
-def _names(coded: Any) -> list[str]:
+def _decode_front_coded_names(coded: Any) -> list[str]:
     found: list[str] = []
     before, total = "", 0
     for shared, rest in zip(coded[::2], coded[1::2], strict=True):
@@ -186,7 +186,7 @@ def _names(coded: Any) -> list[str]:
     return found
 
 
-def _dtypes(runs: Any, most: int) -> list[str]:
+def _decode_dtype_runs(runs: Any, most: int) -> list[str]:
     found: list[str] = []
     for count, dtype in runs:
         if dtype not in DTYPES:
@@ -197,7 +197,7 @@ def _dtypes(runs: Any, most: int) -> list[str]:
     return found
 
 
-def _few(listed: Any, count: int, width: int) -> Iterator[tuple[int, list[Any]]]:
+def _decode_sparse_rows(listed: Any, count: int, width: int) -> Iterator[tuple[int, list[Any]]]:
     """Yield the rows that have something, in order, and what they have."""
     last = -1
     for entry in listed:
@@ -209,7 +209,7 @@ def _few(listed: Any, count: int, width: int) -> Iterator[tuple[int, list[Any]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rows:
+class _DecodedColumns:
     """Columns side by side."""
 
     names: list[str]
@@ -225,8 +225,8 @@ class _Rows:
         at = 0
         for row in rows:
             name, dtype = self.names[row], self.dtypes[row]
-            shape, size = self._checked_size(dtype, tuple(self.shapes[row]))
-            whole, offset = self._row_position(row, dtype, shape)
+            shape, size = self._checked_shape_and_bytes(dtype, tuple(self.shapes[row]))
+            whole, offset = self._whole_shape_and_row_offset(row, dtype, shape)
             key = self.keys[row][0] if row in self.keys else name[prefix:]
             if type(key) is not str:
                 raise ValueError(f"{key!r} is no name in a file")
@@ -237,29 +237,29 @@ class _Rows:
                 check_shard(shard, whole)
                 tensors[name] = ManifestTensor(dtype, whole, (shard,))
             else:
-                tensors[name] = _with_shard(name, known, shard, dtype, whole)
+                tensors[name] = _add_shard_to_tensor(name, known, shard, dtype, whole)
 
-    def _checked_size(self, dtype: str, shape: tuple[Any, ...]) -> tuple[tuple[int, ...], int]:
+    def _checked_shape_and_bytes(self, dtype: str, shape: tuple[Any, ...]) -> tuple[tuple[int, ...], int]:
         """Return a shape, checked, and its bytes."""
         found = self.sizes.get((dtype, shape))
         if found is None:
             element = DTYPES[dtype].element_bytes
-            checked = checked_counts(shape)
+            checked = check_size_numbers(shape)
             check_tensor_size(checked, element)
             found = self.sizes[dtype, checked] = checked, math.prod(checked) * element
         return found
 
-    def _row_position(
+    def _whole_shape_and_row_offset(
         self, row: int, dtype: str, shape: tuple[int, ...]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the shape of the whole, and where the row lies in it."""
         if row not in self.pieces:
             return shape, (0,) * len(shape)
         whole, offset = self.pieces[row]
-        return self._checked_size(dtype, tuple(whole))[0], checked_counts(offset)
+        return self._checked_shape_and_bytes(dtype, tuple(whole))[0], check_size_numbers(offset)
 
 
-def _with_shard(
+def _add_shard_to_tensor(
     name: str, known: ManifestTensor, shard: TensorShard, dtype: str, whole: tuple[int, ...]
 ) -> ManifestTensor:
     if (known.dtype, known.shape) != (dtype, whole):

@@ -13,7 +13,7 @@ from truestep.checkpoints.tree import saved_tensor_name
 from truestep.core.secret_values import HIDDEN, HIDDEN_VALUE
 from truestep.core.tensor_bytes import bytes_of_contiguous
 from truestep.core.trees import tree_leaves
-from truestep.core.wording import counted
+from truestep.core.wording import plural
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class StateChanges:
     def __str__(self) -> str:
         verdict = f"{self.differing_bytes:,} of {self.num_bytes:,} bytes differ"
         if not self.changes:
-            return f"{verdict}: {counted(self.num_tensors, 'tensor')} and every other value are equal"
+            return f"{verdict}: {plural(self.num_tensors, 'tensor')} and every other value are equal"
         tensors = sum(change.differing_bytes > 0 for change in self.changes)
         others = len(self.changes) - tensors
         also = f", and {others} other value{'s' if others > 1 else ''}" if others else ""
@@ -81,15 +81,15 @@ def compare_states(before: Any, after: Any) -> StateChanges:
 
     Not what the clock gave, whether a run was resumed, and hashes of secrets, whose salt is each run's own.
     """
-    old, new = _promised(before), _promised(after)
+    old, new = _comparable_leaves(before), _comparable_leaves(after)
     names = [*old, *(name for name in new if name not in old)]
-    changes = [change for name in names if (change := _change_of_tensor_or_value(name, old, new))]
+    changes = [change for name in names if (change := _compare_named_leaf(name, old, new))]
     pairs = [(old.get(name), new.get(name)) for name in names]
     sizes = [max(map(_num_bytes, pair)) for pair in pairs if any(isinstance(each, Tensor) for each in pair)]
     return StateChanges(changes, num_tensors=len(sizes), num_bytes=sum(sizes))
 
 
-def _promised(state: Any) -> dict[str, Any]:
+def _comparable_leaves(state: Any) -> dict[str, Any]:
     named = ((saved_tensor_name(path), leaf) for path, leaf in tree_leaves(state))
     return {
         name: HIDDEN_VALUE.sub(HIDDEN, leaf) if isinstance(leaf, str) else leaf
@@ -98,28 +98,28 @@ def _promised(state: Any) -> dict[str, Any]:
     }
 
 
-def _change_of_tensor_or_value(name: str, old: dict[str, Any], new: dict[str, Any]) -> StateChange | None:
+def _compare_named_leaf(name: str, old: dict[str, Any], new: dict[str, Any]) -> StateChange | None:
     if name not in new:
-        return StateChange(name, "removed", _show(old[name]), _num_bytes(old[name]))
+        return StateChange(name, "removed", _describe_leaf(old[name]), _num_bytes(old[name]))
     if name not in old:
-        return StateChange(name, "added", _show(new[name]), _num_bytes(new[name]))
-    return _changed(name, old[name], new[name])
+        return StateChange(name, "added", _describe_leaf(new[name]), _num_bytes(new[name]))
+    return _compare_leaves(name, old[name], new[name])
 
 
 def _num_bytes(leaf: Any) -> int:
     return leaf.nbytes if isinstance(leaf, Tensor) else 0
 
 
-def _changed(name: str, old: Any, new: Any) -> StateChange | None:
+def _compare_leaves(name: str, old: Any, new: Any) -> StateChange | None:
     if isinstance(old, Tensor) and isinstance(new, Tensor):
-        return _changed_tensor(name, old, new)
+        return _compare_tensors(name, old, new)
     if type(old) is type(new) and (old == new or (old != old and new != new)):  # noqa: PLR0124 -- NaN is NaN
         return None
-    detail = _changed_within(old, new) or f"{_show(old)} -> {_show(new)}"
+    detail = _json_text_changes(old, new) or f"{_describe_leaf(old)} -> {_describe_leaf(new)}"
     return StateChange(name, "changed", detail, max(map(_num_bytes, (old, new))))
 
 
-def _changed_within(old: Any, new: Any) -> str:
+def _json_text_changes(old: Any, new: Any) -> str:
     """Return what differs within two texts of JSON, as a module's layers are kept; nothing for anything else."""
     if not (isinstance(old, str) and isinstance(new, str) and old[:1] == new[:1] == "{"):
         return ""
@@ -141,11 +141,13 @@ def _named_leaves(tree: Any) -> dict[str, Any]:
 _NOTHING, _MOST_WITHIN = "nothing", 4
 
 
-def _changed_tensor(name: str, old: Tensor, new: Tensor) -> StateChange | None:
+def _compare_tensors(name: str, old: Tensor, new: Tensor) -> StateChange | None:
     if (old.dtype, old.shape) != (new.dtype, new.shape):
-        return StateChange(name, "reshaped", f"{_show(old)} -> {_show(new)}", max(old.nbytes, new.nbytes))
+        return StateChange(
+            name, "reshaped", f"{_describe_leaf(old)} -> {_describe_leaf(new)}", max(old.nbytes, new.nbytes)
+        )
     # By bits: what is promised of a resumed run are these, and a NaN is unequal to itself.
-    differing = _bits(old) != _bits(new)
+    differing = _bytes_per_element(old) != _bytes_per_element(new)
     elements = int(differing.any(dim=1).sum())
     if elements == 0:
         return None
@@ -158,12 +160,12 @@ def _changed_tensor(name: str, old: Tensor, new: Tensor) -> StateChange | None:
     return StateChange(name, "changed", detail, int(differing.sum()), largest)
 
 
-def _bits(tensor: Tensor) -> Tensor:
+def _bytes_per_element(tensor: Tensor) -> Tensor:
     """Return the bytes of a tensor, a row an element: so NaN equals itself, and -0.0 is not 0.0."""
     return bytes_of_contiguous(tensor.contiguous()).reshape(-1, tensor.element_size())
 
 
-def _show(value: Any) -> str:
+def _describe_leaf(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     return repr(value)

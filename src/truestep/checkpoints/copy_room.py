@@ -6,12 +6,12 @@ from enum import Enum
 
 from truestep.core.control_groups import free_memory
 from truestep.core.frames import warn_user
-from truestep.core.wording import byte_size
+from truestep.core.wording import bytes_text
 
 MIN_ASKED_BYTES = 32 << 20  # a smaller copy is made and kept in any case
 
 
-class CopyRoom(Enum):
+class CopyMemoryAvailability(Enum):
     """What there is memory for."""
 
     TO_KEEP = "twice the state is free: the copy is kept, since memory in use is filled several times as fast"
@@ -19,7 +19,7 @@ class CopyRoom(Enum):
     NONE = "less is free: the training waits while the state is written"
 
 
-class CopyRoomFinder:
+class CopyMemoryChecker:
     """Finds out before each save; where there is no memory for a copy it says so once.
 
     Of processes that copy at the same time on one machine (`num_copying`) each has its share of what is free.
@@ -29,20 +29,20 @@ class CopyRoomFinder:
         self._num_copying, self._may_keep = num_copying, may_keep
         self._said = False
 
-    def find(self, num_bytes: int, held_bytes: int, *, must_copy: bool) -> CopyRoom:
+    def find(self, num_bytes: int, held_bytes: int, *, must_copy: bool) -> CopyMemoryAvailability:
         """Return what there is memory for, beside the `held_bytes` that the last copy has left."""
         if num_bytes < MIN_ASKED_BYTES:
-            return CopyRoom.TO_KEEP
+            return CopyMemoryAvailability.TO_KEEP
         free = free_memory()
         here = free.num_bytes // self._num_copying + held_bytes
         if here >= 2 * num_bytes and self._may_keep:
-            return CopyRoom.TO_KEEP
+            return CopyMemoryAvailability.TO_KEEP
         if here >= num_bytes or must_copy:
-            return CopyRoom.TO_COPY
+            return CopyMemoryAvailability.TO_COPY
         if not self._said:
             self._said = True
-            warn_user(_no_room(num_bytes, here, free.of))
-        return CopyRoom.NONE
+            warn_user(_not_enough_memory_message(num_bytes, here, free.of))
+        return CopyMemoryAvailability.NONE
 
 
 def processes_on_this_machine() -> int:
@@ -51,9 +51,9 @@ def processes_on_this_machine() -> int:
     return max(1, int(number)) if number.isdigit() else 1
 
 
-def _no_room(num_bytes: int, here: int, of: str) -> str:
+def _not_enough_memory_message(num_bytes: int, here: int, of: str) -> str:
     return (
-        f"A save in the background copies the state first, which takes {byte_size(num_bytes)}, and {of} has {byte_size(here)} "
+        f"A save in the background copies the state first, which takes {bytes_text(num_bytes)}, and {of} has {bytes_text(here)} "
         "free. So the training waits while this checkpoint is written, and at every later save before which less than the state is "
         "free, as with ts.Saving(background=False); the checkpoint is the same. With more memory, or a smaller batch or "
         "micro_batch=, saves take place beside the training again."

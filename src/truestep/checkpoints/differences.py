@@ -13,7 +13,7 @@ WRAPPERS = ("module", "_orig_mod")  # put into names by DataParallel and DDP, an
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingWeight:
     """A name that is expected and not there, with those there that come nearest."""
 
     name: str
@@ -26,7 +26,7 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Unexpected:
+class UnexpectedWeight:
     """A name that is there and not expected."""
 
     name: str
@@ -37,7 +37,7 @@ class Unexpected:
 
 
 @dataclass(frozen=True)
-class Reshaped:
+class ReshapedWeight:
     """A name that is there in another shape."""
 
     name: str
@@ -52,9 +52,9 @@ class Reshaped:
 class Differences:
     """Every name that is missing, unexpected or of another shape; false where there is none."""
 
-    missing: tuple[Missing, ...] = ()
-    unexpected: tuple[Unexpected, ...] = ()
-    reshaped: tuple[Reshaped, ...] = ()
+    missing: tuple[MissingWeight, ...] = ()
+    unexpected: tuple[UnexpectedWeight, ...] = ()
+    reshaped: tuple[ReshapedWeight, ...] = ()
     num_loaded: int | None = None
     """How many tensors of the module were loaded, and how many it has; None where nothing was."""
     num_expected: int | None = None
@@ -92,36 +92,36 @@ class WeightNameComparison:
 def compare_weight_names(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> WeightNameComparison:
     """Pair names, seeing through what wrappers put into them, and list what differs."""
     pairs = {name: name for name in expected if name in found}
-    pairs |= _through_wrappers(
+    pairs |= _match_without_wrapper_prefixes(
         [name for name in expected if name not in pairs], [name for name in found if name not in pairs]
     )
     used = set(pairs.values())
     left = {name: shape for name, shape in found.items() if name not in used}
     absent = {name: shape for name, shape in expected.items() if name not in pairs}
     reshaped = [
-        Reshaped(name, expected[name], found[other])
+        ReshapedWeight(name, expected[name], found[other])
         for name, other in pairs.items()
         if expected[name] != found[other]
     ]
-    same = _of_same_shapes(absent, left)
+    same = _candidates_of_same_shape(absent, left)
     differences = Differences(
         missing=tuple(
-            Missing(name, shape, _near(name, shape, left) or same.get(name, ()))
+            MissingWeight(name, shape, _similar_names(name, shape, left) or same.get(name, ()))
             for name, shape in absent.items()
         ),
-        unexpected=tuple(Unexpected(name, shape) for name, shape in left.items()),
+        unexpected=tuple(UnexpectedWeight(name, shape) for name, shape in left.items()),
         reshaped=tuple(reshaped),
     )
     return WeightNameComparison(pairs, differences)
 
 
-def _through_wrappers(expected: list[str], found: list[str]) -> dict[str, str]:
+def _match_without_wrapper_prefixes(expected: list[str], found: list[str]) -> dict[str, str]:
     """Pair the names that are equal without wrappers, where that leaves no doubt."""
     bare: dict[str, list[str]] = {}
     wanted: dict[str, list[str]] = {}
     for cores, names in ((bare, found), (wanted, expected)):
         for name in names:
-            cores.setdefault(weight_name_unwrapped(name), []).append(name)
+            cores.setdefault(strip_wrapper_prefixes(name), []).append(name)
     return {
         names[0]: bare[core][0]
         for core, names in wanted.items()
@@ -129,19 +129,21 @@ def _through_wrappers(expected: list[str], found: list[str]) -> dict[str, str]:
     }
 
 
-def weight_name_unwrapped(name: str) -> str:
+def strip_wrapper_prefixes(name: str) -> str:
     """Return a name without what wrappers put into it."""
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
-def _near(name: str, shape: Shape, left: Mapping[str, Shape]) -> tuple[str, ...]:
+def _similar_names(name: str, shape: Shape, left: Mapping[str, Shape]) -> tuple[str, ...]:
     """Return the names left over that resemble one; those of its shape first."""
     close = difflib.get_close_matches(name, left, n=6, cutoff=0.6)
     # `sorted` is stable: among names of one shape the closest stays first
     return tuple(sorted(close, key=lambda other: left[other] != shape)[:2])
 
 
-def _of_same_shapes(absent: Mapping[str, Shape], left: Mapping[str, Shape]) -> dict[str, tuple[str, ...]]:
+def _candidates_of_same_shape(
+    absent: Mapping[str, Shape], left: Mapping[str, Shape]
+) -> dict[str, tuple[str, ...]]:
     """Return for each name that is absent what is left of its shape: in their order, where there are as many of both."""
     found: dict[str, tuple[str, ...]] = {}
     for shape in {*absent.values()} - {()}:
@@ -154,14 +156,14 @@ def _of_same_shapes(absent: Mapping[str, Shape], left: Mapping[str, Shape]) -> d
     return found
 
 
-def renaming_of_weights(differences: Differences, found: Iterable[str], source: str) -> str:
+def weight_renaming_code(differences: Differences, found: Iterable[str], source: str) -> str:
     """Return the lines that give weights the names that are missing; "" where it is not plain which is which."""
     left = {each.name: each.shape for each in differences.unexpected}
     missing = differences.missing
     pairs = {each.near[0]: each.name for each in missing if each.near and left[each.near[0]] == each.shape}
     if not pairs or len(pairs) < len(missing):
         return ""
-    names, named = "", _by_beginning(pairs, found)
+    names, named = "", _prefix_renaming_code(pairs, found)
     if not named:
         shown = ", ".join(f"{other!r}: {name!r}" for other, name in [*pairs.items()][:_MOST_PAIRS])
         more = ", ..." if len(pairs) > _MOST_PAIRS else ""
@@ -176,9 +178,9 @@ def renaming_of_weights(differences: Differences, found: Iterable[str], source: 
 _MOST_PAIRS = 4
 
 
-def _by_beginning(pairs: Mapping[str, str], found: Iterable[str]) -> str:
+def _prefix_renaming_code(pairs: Mapping[str, str], found: Iterable[str]) -> str:
     """Return how all names are made by another beginning, in code; "" where that would change other names than are to be."""
-    old, new = _beginnings(pairs)
+    old, new = _differing_prefixes(pairs)
     if not old:
         made, written = {name: new + name for name in found}, f"{new!r} + name"
     elif not new:
@@ -191,7 +193,7 @@ def _by_beginning(pairs: Mapping[str, str], found: Iterable[str]) -> str:
     return written if is_right and (old or new) else ""
 
 
-def _beginnings(pairs: Mapping[str, str]) -> tuple[str, str]:
+def _differing_prefixes(pairs: Mapping[str, str]) -> tuple[str, str]:
     """Return by which beginnings the two names of all pairs differ; two empty ones where they differ in more."""
     found: set[tuple[str, str]] = set()
     for other, name in pairs.items():

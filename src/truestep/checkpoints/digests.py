@@ -21,18 +21,18 @@ class Digest(Protocol):
         """Return the same as 64 digits."""
 
 
-class DigestKind(NamedTuple):
+class FileHashScheme(NamedTuple):
     """How files are hashed: by which digest, and whether in pieces of 8 MiB."""
 
     name: str
     in_pieces: bool = True
 
 
-NEWEST_DIGEST = DigestKind("blake3")
-_BY_FORMAT = {1: DigestKind("sha256", in_pieces=False), 2: DigestKind("sha256"), 3: NEWEST_DIGEST}
+NEWEST_DIGEST = FileHashScheme("blake3")
+_BY_FORMAT = {1: FileHashScheme("sha256", in_pieces=False), 2: FileHashScheme("sha256"), 3: NEWEST_DIGEST}
 
 
-def digest_of_format(number: int) -> DigestKind:
+def hash_scheme_of_format(number: int) -> FileHashScheme:
     """Return how the files of a checkpoint of this format are hashed."""
     return _BY_FORMAT[number]
 

@@ -29,7 +29,7 @@ class CheckpointFiles:
 
     def create(self, path: Path) -> int:
         """Create a file that must not exist, and return its descriptor."""
-        return system.open_unfollowed(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        return system.open_no_follow(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
     def write(self, descriptor: int, data: memoryview) -> int:
         """Write some of the data and return how many bytes were taken."""
@@ -37,7 +37,7 @@ class CheckpointFiles:
 
     def write_back(self, descriptor: int, begin: int, size: int) -> None:
         """Have the disk begin with a part of a file, and keep none of it in memory that is on the disk; promises nothing."""
-        system.forget_written(descriptor, begin, size)
+        system.drop_page_cache(descriptor, begin, size)
 
     def sync(self, descriptor: int) -> None:
         """Return when everything written to the file or folder is on the disk."""
@@ -49,7 +49,7 @@ class CheckpointFiles:
 
     def open(self, path: Path) -> int:
         """Open a file for reading; a symbolic link is refused."""
-        return system.open_unfollowed(path, os.O_RDONLY)
+        return system.open_no_follow(path, os.O_RDONLY)
 
     def open_folder(self, path: Path) -> int:
         """Open a folder, to sync what its entries are."""
@@ -57,7 +57,7 @@ class CheckpointFiles:
 
     def read(self, descriptor: int, buffer: memoryview, at: int) -> int:
         """Read some bytes from a place of the file on into the buffer and return how many; 0 at the end."""
-        return system.read_into_at(descriptor, buffer, at)
+        return system.read_into_buffer_at(descriptor, buffer, at)
 
     def status(self, target: Path | int) -> os.stat_result:
         """Return type and size of a path (a link itself, not its target) or a descriptor."""
@@ -81,7 +81,7 @@ class CheckpointFiles:
 
     def open_lock(self, path: Path) -> int:
         """Open a lock file for reading and writing; create it where there is none."""
-        return system.open_unfollowed(path, os.O_RDWR | os.O_CREAT)
+        return system.open_no_follow(path, os.O_RDWR | os.O_CREAT)
 
     def truncate(self, descriptor: int) -> None:
         """Make a file empty."""

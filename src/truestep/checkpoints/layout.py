@@ -12,7 +12,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from truestep.checkpoints.columns import FileColumns, TensorColumns, file_columns, joined_columns
+from truestep.checkpoints.columns import FileColumns, TensorColumns, encode_file_columns, join_file_columns
 from truestep.checkpoints.dtypes import DTYPES
 from truestep.checkpoints.manifest import ManifestTensor, TensorShard
 from truestep.checkpoints.regions import TensorRegion
@@ -52,7 +52,7 @@ class FileLayout:
     @cached_property
     def header(self) -> bytes:
         """The file's header."""
-        entries = {item.key: _header_entry(item) for item in self.placed}
+        entries = {item.key: _safetensors_header_entry(item) for item in self.placed}
         # transformers refuses a safetensors file whose metadata lack it
         return safetensors_header(entries, {"format": "pt"})
 
@@ -65,9 +65,9 @@ class FileLayout:
     @cached_property
     def columns(self) -> FileColumns:
         """What the manifest's columns have of this file."""
-        return file_columns(list(self.tensors()))
+        return encode_file_columns(list(self.tensors()))
 
-    def with_shapes_of(self, tensors: list[Tensor]) -> "FileLayout":
+    def relaid_for_tensors(self, tensors: list[Tensor]) -> "FileLayout":
         """Return the layout for other tensors of the same names and dtypes."""
         placed: list[PlacedRegion] = []
         for item, tensor in zip(self.placed, tensors, strict=True):
@@ -96,16 +96,16 @@ class StateLayout:
     @cached_property
     def columns(self) -> TensorColumns:
         """The columns of the tensors, which are kept from save to save."""
-        return joined_columns({file.name: file.columns for file in self.files})
+        return join_file_columns({file.name: file.columns for file in self.files})
 
 
 def lay_out_files(regions: list[TensorRegion], rank: int = 0) -> list[FileLayout]:
     """Sort regions into files of the process of this rank."""
     groups: dict[tuple[str, ...], list[TensorRegion]] = {}
     for region in regions:
-        if region.is_nothing:
+        if region.is_empty_here:
             continue
-        groups.setdefault(_group(region.name), []).append(region)
+        groups.setdefault(_file_group_of_tensor(region.name), []).append(region)
     taken: set[str] = set()
     files = []
     for group, members in groups.items():
@@ -118,7 +118,7 @@ def lay_out_files(regions: list[TensorRegion], rank: int = 0) -> list[FileLayout
     return files
 
 
-def _group(name: str) -> tuple[str, ...]:
+def _file_group_of_tensor(name: str) -> tuple[str, ...]:
     parts = name.split("/")
     depth = 3 if parts[0] == LEARNERS else 1
     return tuple(parts[: min(depth, len(parts) - 1)]) or ("state",)
@@ -137,7 +137,7 @@ def lay_out_file(name: str, prefix: str, members: list[TensorRegion]) -> FileLay
     return FileLayout(name, list(placed.values()))
 
 
-def _header_entry(item: PlacedRegion) -> SafetensorsEntry:
+def _safetensors_header_entry(item: PlacedRegion) -> SafetensorsEntry:
     stored = DTYPES[item.region.dtype]
     return SafetensorsEntry(stored.code, stored.shape(item.region.shape), item.begin, item.end)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from truestep.checkpoints.files import CheckpointFiles, read_bytes, write_all
 from truestep.checkpoints.names import LOCK
-from truestep.core.command_words import hide_in_words
+from truestep.core.command_words import hide_command_secrets
 from truestep.core.errors import RunDirectoryError
 from truestep.core.files import read_regular_file
 from truestep.core.forks import undo_in_children
@@ -44,7 +44,7 @@ class RunLock:
                 raise RunDirectoryError(f"{self._path} is no regular file, so it can't be locked. Remove it.")
             self._files.lock(self._descriptor)
         except BlockingIOError:
-            holder = self._holder(self._descriptor)
+            holder = self._describe_lock_holder(self._descriptor)
             self.release()
             advice = "Two runs in one directory would delete each other's checkpoints: end that process"
             if holder.startswith(f"process {self._process} on {socket.gethostname()} "):
@@ -57,19 +57,19 @@ class RunLock:
             self.release()
             raise
         with suppress(OSError):  # the name is for people; on a full disk the lock holds without it
-            self._sign(self._descriptor)
+            self._write_holder_to_lock_file(self._descriptor)
 
-    def _holder(self, descriptor: int) -> str:
+    def _describe_lock_holder(self, descriptor: int) -> str:
         try:
             name = read_bytes(self._files, descriptor, 4096).decode("utf-8", "replace").strip()
         except OSError:
             name = ""
         return "".join(letter for letter in name if letter.isprintable()) or "another process"
 
-    def _sign(self, descriptor: int) -> None:
+    def _write_holder_to_lock_file(self, descriptor: int) -> None:
         self._files.truncate(descriptor)
         self._is_signed = True
-        command = " ".join(hide_in_words(sys.argv))[:200]
+        command = " ".join(hide_command_secrets(sys.argv))[:200]
         text = f"process {os.getpid()} on {socket.gethostname()} ({command})\n"
         write_all(self._files, descriptor, memoryview(text.encode("utf-8", "replace")))
 
@@ -134,10 +134,10 @@ def is_lock_held(folder: Path) -> bool | None:
             return True
     if host != socket.gethostname():
         return None
-    return held is None and match is not None and _is_signer_alive(signer, status.st_mtime)
+    return held is None and match is not None and _is_lock_holder_alive(signer, status.st_mtime)
 
 
-def _is_signer_alive(process: int, signed_at: float) -> bool:
+def _is_lock_holder_alive(process: int, signed_at: float) -> bool:
     """Whether the process that signed a lock still runs; one that began later has its number by chance."""
     import psutil
 

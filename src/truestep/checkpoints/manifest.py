@@ -26,7 +26,7 @@ HEAD_BYTES = len(_PREFIX) + 64 + len(_MIDDLE)
 
 
 @cache
-def version_for_manifest() -> str:
+def truestep_version() -> str:
     """Return the version of truestep, read once."""
     return metadata.version("truestep")
 
@@ -77,7 +77,7 @@ class CheckpointSummary:
     complete: bool
     metrics: dict[str, Any] = field(default_factory=dict)
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    truestep: str = field(default_factory=version_for_manifest)
+    truestep: str = field(default_factory=truestep_version)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,10 +94,10 @@ class Manifest:
 
     def shards_in(self, file: str) -> list[tuple[str, TensorShard]]:
         """Return the shards in a file with their tensors' names, in the order in which they lie there."""
-        return self._shards.get(file, [])
+        return self._shards_by_file.get(file, [])
 
     @cached_property
-    def _shards(self) -> dict[str, list[tuple[str, TensorShard]]]:
+    def _shards_by_file(self) -> dict[str, list[tuple[str, TensorShard]]]:
         return shards_by_file(self.tensors)
 
     def tensor_name(self, node: dict[str, Any]) -> str:
@@ -121,12 +121,12 @@ def shards_by_file(tensors: dict[str, ManifestTensor]) -> dict[str, list[tuple[s
     return found
 
 
-def seal_manifest(body: bytes) -> bytes:
+def manifest_line_with_checksum(body: bytes) -> bytes:
     """Put a body and its checksum into one line."""
     return _PREFIX + hashlib.sha256(body).hexdigest().encode() + _MIDDLE + body + _SUFFIX
 
 
-def manifest_checksum(head: bytes) -> str:
+def read_promised_checksum(head: bytes) -> str:
     """Return the checksum that a manifest's first bytes promise for its body."""
     digest = head[len(_PREFIX) : len(_PREFIX) + 64]
     if len(head) != HEAD_BYTES or head != _PREFIX + digest + _MIDDLE:
@@ -134,9 +134,9 @@ def manifest_checksum(head: bytes) -> str:
     return digest.decode("ascii", "replace")
 
 
-def manifest_body(data: bytes) -> bytes:
+def verified_manifest_body(data: bytes) -> bytes:
     """Return the body of a manifest whose checksum holds; raises DamagedError for any other bytes."""
-    promised = manifest_checksum(data[:HEAD_BYTES])
+    promised = read_promised_checksum(data[:HEAD_BYTES])
     if not data.endswith(_SUFFIX):
         raise DamagedCheckpointError(f"{MANIFEST_NAME}: its end is missing")
     body = data[HEAD_BYTES : -len(_SUFFIX)]
@@ -153,7 +153,7 @@ def checked_file_name(name: str) -> str:
     return name
 
 
-def checked_count(value: Any) -> int:
+def check_size_number(value: Any) -> int:
     """Return a number of bytes or elements that there can be; raises ValueError for what is none."""
     # not isinstance: JSON's true is an int to Python
     if type(value) is not int or not 0 <= value <= MAX_BYTES:
@@ -161,9 +161,9 @@ def checked_count(value: Any) -> int:
     return value
 
 
-def checked_counts(value: Any) -> tuple[int, ...]:
+def check_size_numbers(value: Any) -> tuple[int, ...]:
     """Return a shape, strides or offsets."""
-    return tuple(checked_count(item) for item in value)
+    return tuple(check_size_number(item) for item in value)
 
 
 def check_shard(shard: TensorShard, shape: tuple[int, ...]) -> None:

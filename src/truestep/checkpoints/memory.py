@@ -6,6 +6,6 @@ from torch import Tensor
 from truestep.core.tensor_bytes import bytes_of_contiguous
 
 
-def saved_bytes_of(tensor: Tensor) -> memoryview:
+def tensor_memoryview(tensor: Tensor) -> memoryview:
     """Return the memory of a contiguous tensor on the host, not a copy of it."""
     return bytes_of_contiguous(tensor).numpy().data

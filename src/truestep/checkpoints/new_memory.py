@@ -16,38 +16,38 @@ _MADV_POPULATE_WRITE = 23  # since Linux 5.14; `mmap` does not name it
 _MADV_DONTNEED = 4
 
 
-def make_pages(memory: memoryview) -> bool:
+def prefault_pages(memory: memoryview) -> bool:
     """Have the system make the pages of some memory, which keeps its content; return whether it did.
 
     Linux alone can. Memory that has its middle page already was in use, where this would only take time.
     """
-    if len(memory) < LEAST_BYTES or (system := _system()) is None:
+    if len(memory) < LEAST_BYTES or (system := _libc_with_madvise()) is None:
         return False
     begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     end, middle = begin + len(memory), begin + len(memory) // 2
     is_there = ctypes.c_ubyte(1)
-    system.mincore(_page_of(middle), mmap.PAGESIZE, ctypes.byref(is_there))
+    system.mincore(_page_start(middle), mmap.PAGESIZE, ctypes.byref(is_there))
     if is_there.value & 1:
         return False
-    done: bool = system.madvise(_page_of(begin), end - _page_of(begin), _MADV_POPULATE_WRITE) == 0
+    done: bool = system.madvise(_page_start(begin), end - _page_start(begin), _MADV_POPULATE_WRITE) == 0
     return done
 
 
-def give_back_pages(memory: memoryview) -> None:
+def release_pages(memory: memoryview) -> None:
     """Have the system take the whole pages of some memory, which nobody reads any more: its content is gone. Linux alone does."""
-    if len(memory) < LEAST_BYTES or (system := _system()) is None:
+    if len(memory) < LEAST_BYTES or (system := _libc_with_madvise()) is None:
         return
     begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    first, end = _page_of(begin + mmap.PAGESIZE - 1), _page_of(begin + len(memory))
+    first, end = _page_start(begin + mmap.PAGESIZE - 1), _page_start(begin + len(memory))
     system.madvise(first, end - first, _MADV_DONTNEED)
 
 
-def _page_of(address: int) -> int:
+def _page_start(address: int) -> int:
     return address - address % mmap.PAGESIZE
 
 
 @cache
-def _system() -> Any:
+def _libc_with_madvise() -> Any:
     """Return the C library, None where it has no such calls."""
     system = ctypes.CDLL(None) if sys.platform == "linux" else None
     if system is None or not (hasattr(system, "madvise") and hasattr(system, "mincore")):

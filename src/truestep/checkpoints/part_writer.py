@@ -5,15 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from truestep.checkpoints.copy_room import CopyRoomFinder, processes_on_this_machine
+from truestep.checkpoints.copy_room import CopyMemoryChecker, processes_on_this_machine
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.parts import write_part_note
 from truestep.checkpoints.prepare import CheckpointPreparer, PreparedCheckpoint
 from truestep.checkpoints.save import write_images
 from truestep.checkpoints.shared_copy import CopyAbandonedError
-from truestep.checkpoints.snapshot import CheckpointStaging
+from truestep.checkpoints.snapshot import CheckpointStagingBuffers
 from truestep.checkpoints.writer import BackgroundCheckpointWriter
-from truestep.core.collector import collector_at_rest
+from truestep.core.collector import pause_garbage_collector
 
 
 class CheckpointPartWriter:
@@ -33,8 +33,10 @@ class CheckpointPartWriter:
     ) -> None:
         self._rank, self._tell, self._background = rank, tell, background
         self._files = files or CheckpointFiles()
-        room = CopyRoomFinder(processes_on_this_machine())
-        self._preparing = CheckpointPreparer(CheckpointStaging(room) if background else None, rank=rank)
+        room = CopyMemoryChecker(processes_on_this_machine())
+        self._preparing = CheckpointPreparer(
+            CheckpointStagingBuffers(room) if background else None, rank=rank
+        )
         self._writer = BackgroundCheckpointWriter()
 
     def save(self, folder: Path, state: Any) -> None:
@@ -42,14 +44,14 @@ class CheckpointPartWriter:
         self._writer.wait()
         prepared = self._preparing.prepared(state, may_share=self._background)
         if self._background:
-            prepared.copying.share(self._writer.start, lambda: self._write(folder, prepared))
+            prepared.copying.share(self._writer.start, lambda: self._write_part_and_note(folder, prepared))
         else:
-            self._write(folder, prepared)
+            self._write_part_and_note(folder, prepared)
 
-    def _write(self, folder: Path, prepared: PreparedCheckpoint) -> None:
+    def _write_part_and_note(self, folder: Path, prepared: PreparedCheckpoint) -> None:
         try:
             entries = write_images(self._files, folder, prepared.images)
-            with collector_at_rest():
+            with pause_garbage_collector():
                 write_part_note(self._files, folder, self._rank, entries, prepared.layout.columns)
         except OSError as error:  # whoever publishes raises it: one error on all processes
             self._tell(folder, str(error))

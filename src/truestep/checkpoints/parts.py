@@ -9,11 +9,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-from truestep.checkpoints.columns import TensorColumns, compact_json, tensor_columns, tensors_of_columns
+from truestep.checkpoints.columns import (
+    TensorColumns,
+    compact_json,
+    decode_tensor_columns,
+    encode_tensor_columns,
+)
 from truestep.checkpoints.files import CheckpointFiles, read_bytes, write_file
 from truestep.checkpoints.manifest import ManifestFile, ManifestTensor
-from truestep.checkpoints.manifest_text import files_json, files_of_json, rows_of_json
-from truestep.checkpoints.verify import check_shards, opened_file
+from truestep.checkpoints.manifest_text import (
+    decode_file_row_counts,
+    decode_manifest_files,
+    encode_manifest_files,
+)
+from truestep.checkpoints.verify import check_shards_fill_tensor, open_regular_file
 from truestep.core.errors import CheckpointError
 
 
@@ -21,7 +30,7 @@ def write_part_note(
     files: CheckpointFiles, folder: Path, rank: int, entries: dict[str, ManifestFile], columns: TensorColumns
 ) -> None:
     """Say in the folder what a process has written there."""
-    parts = {"files": compact_json(files_json(entries, columns)), **columns.texts}
+    parts = {"files": compact_json(encode_manifest_files(entries, columns)), **columns.texts}
     text = b",".join(b'"%s":%s' % (name.encode(), part) for name, part in parts.items())
     write_file(files, folder / _part_note_name(rank), [memoryview(b"{%s}" % text)])
 
@@ -30,7 +39,7 @@ def _part_note_name(rank: int) -> str:
     return f".part-r{rank:04d}.json"
 
 
-def joined_parts(
+def join_checkpoint_parts(
     files: CheckpointFiles,
     folder: Path,
     entries: dict[str, ManifestFile],
@@ -44,36 +53,38 @@ def joined_parts(
     all_files, all_tensors = dict(entries), dict(tensors)
     for rank in ranks:
         try:
-            found = _read_note(files, folder / _part_note_name(rank))
-            theirs = files_of_json(found["files"])
-            _check_sizes(files, folder, theirs)
+            found = _read_part_note(files, folder / _part_note_name(rank))
+            theirs = decode_manifest_files(found["files"])
+            _check_file_sizes(files, folder, theirs)
             # Notes come from other processes: nothing in them is trusted.
             if twice := all_files.keys() & theirs.keys():
                 raise ValueError(f"{min(twice)} is another's, too")
             all_files |= theirs
-            for name, entry in tensors_of_columns(found, rows_of_json(found["files"]))[0].items():
-                all_tensors[name] = _join_shards(all_tensors.get(name), entry)
+            for name, entry in decode_tensor_columns(found, decode_file_row_counts(found["files"]))[
+                0
+            ].items():
+                all_tensors[name] = _merge_tensor_shards(all_tensors.get(name), entry)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"What rank {rank} wrote of the checkpoint is damaged: {error}.") from error
         # Before the manifest is written: a published folder holds what its manifest names.
         files.remove(folder / _part_note_name(rank))
-    _check_whole(all_tensors)
-    return all_files, tensor_columns(all_tensors, all_files)
+    _check_shards_cover_tensors(all_tensors)
+    return all_files, encode_tensor_columns(all_tensors, all_files)
 
 
-def _read_note(files: CheckpointFiles, path: Path) -> Any:
-    with opened_file(files, path) as (descriptor, size):
+def _read_part_note(files: CheckpointFiles, path: Path) -> Any:
+    with open_regular_file(files, path) as (descriptor, size):
         return json.loads(read_bytes(files, descriptor, size))
 
 
-def _check_sizes(files: CheckpointFiles, folder: Path, entries: dict[str, ManifestFile]) -> None:
+def _check_file_sizes(files: CheckpointFiles, folder: Path, entries: dict[str, ManifestFile]) -> None:
     for name, entry in entries.items():
         size = files.status(folder / name).st_size
         if size != entry.bytes:
             raise ValueError(f"{name} has {size} bytes instead of {entry.bytes}")
 
 
-def _join_shards(one: ManifestTensor | None, other: ManifestTensor) -> ManifestTensor:
+def _merge_tensor_shards(one: ManifestTensor | None, other: ManifestTensor) -> ManifestTensor:
     if one is None:
         return other
     if (one.dtype, one.shape) != (other.dtype, other.shape):
@@ -81,10 +92,10 @@ def _join_shards(one: ManifestTensor | None, other: ManifestTensor) -> ManifestT
     return one._replace(shards=one.shards + other.shards)
 
 
-def _check_whole(tensors: dict[str, ManifestTensor]) -> None:
+def _check_shards_cover_tensors(tensors: dict[str, ManifestTensor]) -> None:
     for name, tensor in tensors.items():
         try:
-            check_shards(name, tensor)
+            check_shards_fill_tensor(name, tensor)
         except ValueError as error:
             raise CheckpointError(
                 f"What the processes wrote of the checkpoint does not fit together: {error}."

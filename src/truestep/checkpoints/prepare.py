@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from truestep.checkpoints.layout import StateLayout, lay_out_files
-from truestep.checkpoints.regions import regions_of, why_tensor_cannot_be_saved
+from truestep.checkpoints.regions import tensor_regions_of_leaves, why_tensor_cannot_be_saved
 from truestep.checkpoints.save import CheckpointFileImage
 from truestep.checkpoints.shared_copy import SharedCopy
-from truestep.checkpoints.snapshot import CheckpointStaging, direct_image
+from truestep.checkpoints.snapshot import CheckpointStagingBuffers, direct_image
 from truestep.checkpoints.tree import (
     EncodedState,
     SavedTensorPiece,
@@ -27,7 +27,7 @@ from truestep.checkpoints.tree import (
     encode_state,
     state_children,
 )
-from truestep.core.collector import collector_at_rest
+from truestep.core.collector import pause_garbage_collector
 
 # Each is compared with all the others; beyond this the layout is made anew instead.
 MOST_MOVED = 100  # tensors at another address than last time that are looked at one by one
@@ -48,9 +48,9 @@ class CheckpointPreparer:
     With buffers they hold a copy; without, the tensors themselves. Files are those of the process of this rank.
     """
 
-    def __init__(self, buffers: CheckpointStaging | None, *, rank: int = 0) -> None:
+    def __init__(self, buffers: CheckpointStagingBuffers | None, *, rank: int = 0) -> None:
         self._buffers, self._rank = buffers, rank
-        self._last: _Plan | None = None
+        self._last: _StateSavingPlan | None = None
 
     @property
     def copies(self) -> bool:
@@ -62,10 +62,10 @@ class CheckpointPreparer:
 
         Raises CheckpointError with the path of whatever can't be saved.
         """
-        with collector_at_rest():
-            return self._made(state, may_share=may_share)
+        with pause_garbage_collector():
+            return self._plan_and_prepare(state, may_share=may_share)
 
-    def _made(self, state: Any, *, may_share: bool) -> PreparedCheckpoint:
+    def _plan_and_prepare(self, state: Any, *, may_share: bool) -> PreparedCheckpoint:
         last, self._last = self._last, None  # what fails half way is no plan
         if last is not None:
             try:
@@ -74,17 +74,19 @@ class CheckpointPreparer:
                 pass
             else:
                 self._last = last
-                return self._prepared(last, tensors, tree, may_share=may_share)
+                return self._prepare_by_plan(last, tensors, tree, may_share=may_share)
         encoded = encode_state(state)
-        plan = _Plan(state, encoded, StateLayout(lay_out_files(regions_of(encoded.leaves), self._rank)))
+        plan = _StateSavingPlan(
+            state, encoded, StateLayout(lay_out_files(tensor_regions_of_leaves(encoded.leaves), self._rank))
+        )
         tensors = [leaf.tensor for leaf in encoded.leaves]
-        prepared = self._prepared(plan, tensors, encoded.tree, may_share=may_share)
-        if plan.can_be_kept():
+        prepared = self._prepare_by_plan(plan, tensors, encoded.tree, may_share=may_share)
+        if plan.make_reusable():
             self._last = plan
         return prepared
 
-    def _prepared(
-        self, plan: "_Plan", tensors: list[Tensor], tree: Any, *, may_share: bool
+    def _prepare_by_plan(
+        self, plan: "_StateSavingPlan", tensors: list[Tensor], tree: Any, *, may_share: bool
     ) -> PreparedCheckpoint:
         sources, copying = plan.sources(tensors), SharedCopy()
         if self._buffers is None:
@@ -95,16 +97,16 @@ class CheckpointPreparer:
         return PreparedCheckpoint(plan.layout, images, tree, copying)
 
 
-class _Plan:
+class _StateSavingPlan:
     """What was worked out for a state, and where its tensors lay."""
 
     def __init__(self, state: Any, encoded: EncodedState, layout: StateLayout) -> None:
         self.layout = layout
-        self._part = part_of_saved_state(state, encoded.tree)
+        self._part = encoder_for_saved_node(state, encoded.tree)
         self._names = [leaf.name for leaf in encoded.leaves]
         self._divided = {number for number, leaf in enumerate(encoded.leaves) if leaf.piece is not None}
         tensors = [leaf.tensor for leaf in encoded.leaves]
-        self._kinds = _kinds(tensors)
+        self._kinds = _layout_properties(tensors)
         self._addresses = np.array([tensor.data_ptr() for tensor in tensors], dtype=np.uint64)
         self._bytes = np.array([_extent_bytes(tensor) for tensor in tensors], dtype=np.uint64)
         self._num_leaves = Counter(leaf.node["tensor"] for leaf in encoded.leaves)
@@ -119,8 +121,8 @@ class _Plan:
         """Return the tree of a state, and its tensors; raises ChangedError unless nearly all lie as they lay."""
         tensors: list[Tensor] = []
         tree = self._part.node(state, tensors)
-        kinds = _kinds(tensors)
-        reshaped = self._reshaped(tensors, kinds) if kinds != self._kinds else set()
+        kinds = _layout_properties(tensors)
+        reshaped = self._reshaped_tensor_numbers(tensors, kinds) if kinds != self._kinds else set()
         addresses = np.fromiter(map(Tensor.data_ptr, tensors), np.uint64, len(tensors))
         moved = reshaped.union(np.flatnonzero(addresses != self._addresses).tolist())
         if len(moved) > MOST_MOVED:
@@ -136,10 +138,10 @@ class _Plan:
         # They are known by their new places and shapes from now on; all checks are behind us.
         self._kinds, self._addresses, self._bytes = kinds, addresses, sizes
         if reshaped:
-            self._lay_out_again(reshaped, tensors)
+            self._lay_out_reshaped(reshaped, tensors)
         return tree, tensors
 
-    def _reshaped(self, tensors: list[Tensor], kinds: list[tuple[Any, ...]]) -> set[int]:
+    def _reshaped_tensor_numbers(self, tensors: list[Tensor], kinds: list[tuple[Any, ...]]) -> set[int]:
         """Return the numbers of tensors that differ in shape or order alone; raises ChangedError where more does."""
         found = set()
         for number, (kind, before) in enumerate(zip(kinds, self._kinds, strict=True)):
@@ -151,19 +153,19 @@ class _Plan:
                 found.add(number)
         return found
 
-    def _lay_out_again(self, reshaped: set[int], tensors: list[Tensor]) -> None:
+    def _lay_out_reshaped(self, reshaped: set[int], tensors: list[Tensor]) -> None:
         """Lay out the files of tensors that have other shapes; the rows stay, since dtypes and names do."""
         assert self._order is not None
         self.layout = StateLayout(
             [
                 file
                 if reshaped.isdisjoint(order)
-                else file.with_shapes_of([tensors[number] for number in order])
+                else file.relaid_for_tensors([tensors[number] for number in order])
                 for file, order in zip(self.layout.files, self._order, strict=True)
             ]
         )
 
-    def can_be_kept(self) -> bool:
+    def make_reusable(self) -> bool:
         """Note which tensor each region is, if each is one as it lies, and let go of the tensors themselves."""
         regions = [item.region for file in self.layout.files for item in file.placed]
         if any(region.joint for region in regions) or any(kind[-1] for kind in self._kinds):
@@ -184,7 +186,7 @@ class _Plan:
         ]
 
 
-def _kinds(tensors: list[Tensor]) -> list[tuple[Any, ...]]:
+def _layout_properties(tensors: list[Tensor]) -> list[tuple[Any, ...]]:
     """Return what a layout depends on besides addresses; the last says whether a tensor is to be read as a conjugate."""
     return [
         (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.is_conj() or tensor.is_neg())
@@ -210,11 +212,11 @@ class SavedStateChangedError(Exception):
     """The state is no longer built as it was."""
 
 
-class _Part(Protocol):
+class _NodeEncoder(Protocol):
     def node(self, value: Any, tensors: list[Tensor]) -> Any: ...
 
 
-class _TensorPart:
+class _TensorEncoder:
     def __init__(self, node: Any) -> None:
         self._node = node
 
@@ -226,7 +228,7 @@ class _TensorPart:
         return self._node
 
 
-class _PiecePart:
+class _TensorPieceEncoder:
     def __init__(self, value: SavedTensorPiece, node: Any) -> None:
         self._place, self._node = (value.whole, value.offset), node
 
@@ -237,7 +239,7 @@ class _PiecePart:
         return self._node
 
 
-class _PlainPart:
+class _PlainValueEncoder:
     def __init__(self, value: Any, node: Any, path: tuple[Any, ...]) -> None:
         self._value, self._node, self._path = value, node, path
 
@@ -251,14 +253,14 @@ class _PlainPart:
         return self._node
 
 
-class _DictPart:
+class _DictEncoder:
     def __init__(self, value: dict[Any, Any], node: dict[str, Any], path: tuple[Any, ...]) -> None:
         ((self._tag, self._content),) = node.items()
         self._type, self._keys, self._node = type(value), list(value), node
         nodes = self._content.values() if self._tag == "dict" else [child for _, child in self._content]
         self._nodes, self._key_types = list(nodes), list(map(type, value))
         self._parts = [
-            part_of_saved_state(item, child, (*path, key))
+            encoder_for_saved_node(item, child, (*path, key))
             for (key, item), child in zip(value.items(), self._nodes, strict=True)
         ]
 
@@ -279,12 +281,12 @@ class _DictPart:
         return self._node
 
 
-class _ListPart:
+class _ListEncoder:
     def __init__(self, value: Any, node: Any, path: tuple[Any, ...]) -> None:
         self._type, self._node = type(value), node
         self._nodes = list(node) if isinstance(node, list) else list(node["tuple"])
         self._parts = [
-            part_of_saved_state(item, child, (*path, index))
+            encoder_for_saved_node(item, child, (*path, index))
             for index, (item, child) in enumerate(zip(value, self._nodes, strict=True))
         ]
 
@@ -298,7 +300,7 @@ class _ListPart:
         return self._node
 
 
-class _IntegersPart:
+class _IntegerListEncoder:
     def __init__(self, value: Any, node: Any) -> None:
         self._type, self._integers, self._node = type(value), list(value), node
 
@@ -312,14 +314,14 @@ class _IntegersPart:
         return self._node
 
 
-def part_of_saved_state(value: Any, node: Any, path: tuple[Any, ...] = ()) -> _Part:
+def encoder_for_saved_node(value: Any, node: Any, path: tuple[Any, ...] = ()) -> _NodeEncoder:
     """Return what encodes values like `value`, which was encoded as `node`, again."""
     if isinstance(value, Tensor):
-        return _TensorPart(node)
+        return _TensorEncoder(node)
     if isinstance(value, SavedTensorPiece):
-        return _PiecePart(value, node)
+        return _TensorPieceEncoder(value, node)
     if isinstance(value, list | tuple) and are_saved_integers(value):
-        return _IntegersPart(value, node)
+        return _IntegerListEncoder(value, node)
     if state_children(node) is None:
-        return _PlainPart(value, node, path)
-    return _DictPart(value, node, path) if isinstance(value, dict) else _ListPart(value, node, path)
+        return _PlainValueEncoder(value, node, path)
+    return _DictEncoder(value, node, path) if isinstance(value, dict) else _ListEncoder(value, node, path)

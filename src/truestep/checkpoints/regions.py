@@ -55,13 +55,13 @@ class TensorRegion:
         )
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty_here(self) -> bool:
         """Whether this process has nothing of it to write: others have all of it."""
         return self.piece is not None and not self.byte_count and 0 not in self.piece.whole
 
 
 @dataclass(frozen=True)
-class _Extent:
+class _StorageExtent:
     """The bytes of a storage between the first and the last element of a leaf."""
 
     order: int
@@ -72,18 +72,18 @@ class _Extent:
     end: int
 
 
-def regions_of(leaves: list[SavedTensorLeaf]) -> list[TensorRegion]:
+def tensor_regions_of_leaves(leaves: list[SavedTensorLeaf]) -> list[TensorRegion]:
     """Return what must be written for these leaves, and note in their nodes where each is found.
 
     Leaves that are the same view are one region under the first one's name. Leaves that overlap otherwise
     become views (shape, stride, offset) of one flat region. Leaves side by side in one storage stay apart.
     """
-    extents = [_extent(order, leaf) for order, leaf in enumerate(leaves)]
-    found = [pair for group in _overlapping(extents) for pair in _merge(group)]
+    extents = [_storage_extent_of_leaf(order, leaf) for order, leaf in enumerate(leaves)]
+    found = [pair for group in _overlapping_groups(extents) for pair in _regions_of_group(group)]
     return [region for _, region in sorted(found, key=lambda pair: pair[0])]
 
 
-def _extent(order: int, leaf: SavedTensorLeaf) -> _Extent:
+def _storage_extent_of_leaf(order: int, leaf: SavedTensorLeaf) -> _StorageExtent:
     tensor = _saveable_tensor(leaf)
     begin = int(tensor.storage_offset()) * tensor.element_size()
     size = tensor.element_size()
@@ -96,8 +96,8 @@ def _extent(order: int, leaf: SavedTensorLeaf) -> _Extent:
     device = "" if tensor.is_cpu else str(tensor.device)
     if tensor.numel() == 0 or storage == 0:  # shares nothing
         # a key of its own: no address is negative
-        return _Extent(order, leaf, tensor, (device, -1 - order), 0, 0)
-    return _Extent(order, leaf, tensor, (device, storage), begin, begin + elements * size)
+        return _StorageExtent(order, leaf, tensor, (device, -1 - order), 0, 0)
+    return _StorageExtent(order, leaf, tensor, (device, storage), begin, begin + elements * size)
 
 
 def why_tensor_cannot_be_saved(tensor: Tensor) -> str | None:
@@ -125,10 +125,10 @@ def _saveable_tensor(leaf: SavedTensorLeaf) -> Tensor:
     tensor: Tensor = leaf.tensor
     if problem := why_tensor_cannot_be_saved(tensor):
         raise CheckpointError(f"The tensor at {leaf.name!r} can't be saved: it {problem}.")
-    return as_it_shows(tensor)
+    return resolve_conj_and_neg(tensor)
 
 
-def as_it_shows(tensor: Tensor) -> Tensor:
+def resolve_conj_and_neg(tensor: Tensor) -> Tensor:
     """Return a tensor whose memory holds the numbers that it shows: torch conjugates and negates views lazily."""
     return tensor.detach().resolve_conj().resolve_neg()
 
@@ -138,12 +138,12 @@ def saved_dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _overlapping(extents: Iterable[_Extent]) -> Iterator[list[_Extent]]:
+def _overlapping_groups(extents: Iterable[_StorageExtent]) -> Iterator[list[_StorageExtent]]:
     """Yield the groups of extents that touch the same bytes, directly or through others."""
 
     ordered = sorted(extents, key=lambda extent: (extent.storage, extent.begin, extent.order))
     for _, same_storage in groupby(ordered, key=lambda extent: extent.storage):
-        group: list[_Extent] = []
+        group: list[_StorageExtent] = []
         end = 0
         # Sorted by where they begin, extents overlap what came before exactly if they begin before its furthest end.
         for extent in same_storage:
@@ -155,32 +155,32 @@ def _overlapping(extents: Iterable[_Extent]) -> Iterator[list[_Extent]]:
         yield group
 
 
-def _merge(group: list[_Extent]) -> list[tuple[int, TensorRegion]]:
+def _regions_of_group(group: list[_StorageExtent]) -> list[tuple[int, TensorRegion]]:
     if len(group) == 1:
-        return [_single(group)]
-    views = {_view(extent) for extent in group}
+        return [_region_of_same_view(group)]
+    views = {_tensor_view_key(extent) for extent in group}
     if len(views) == 1 and len({extent.begin for extent in group}) == 1:
-        return [_single(group)]
+        return [_region_of_same_view(group)]
     if len({extent.tensor.dtype for extent in group}) > 1 or any(extent.leaf.piece for extent in group):
         # the same memory seen as two dtypes, or pieces of two wholes: the values are kept, the tie is not
-        return [_single([extent]) for extent in group]
-    return [_flat(group)]
+        return [_region_of_same_view([extent]) for extent in group]
+    return [_region_of_joint_memory(group)]
 
 
-def _view(extent: _Extent) -> tuple[Any, ...]:
+def _tensor_view_key(extent: _StorageExtent) -> tuple[Any, ...]:
     piece = extent.leaf.piece
     place = piece and (piece.whole, piece.offset)
     return extent.tensor.dtype, extent.tensor.shape, extent.tensor.stride(), place
 
 
-def _single(group: list[_Extent]) -> tuple[int, TensorRegion]:
+def _region_of_same_view(group: list[_StorageExtent]) -> tuple[int, TensorRegion]:
     first = min(group, key=lambda extent: extent.order)
     for extent in group:
         extent.leaf.node["tensor"] = first.leaf.name
     return first.order, TensorRegion.of(first.leaf.name, first.tensor, piece=first.leaf.piece)
 
 
-def _flat(group: list[_Extent]) -> tuple[int, TensorRegion]:
+def _region_of_joint_memory(group: list[_StorageExtent]) -> tuple[int, TensorRegion]:
     first = min(group, key=lambda extent: extent.order)
     size = first.tensor.element_size()
     begin, end = (min(extent.begin for extent in group) // size, max(extent.end for extent in group) // size)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from truestep.checkpoints.manifest import CheckpointSummary
 from truestep.core.errors import OptionError, check_number
-from truestep.core.metric_names import Better, ask_for_best_mode
+from truestep.core.metric_names import Better, missing_best_mode_message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Retention:
         if self.best_mode not in (None, "min", "max"):
             raise OptionError(f"best_mode is {self.best_mode!r}; write 'min' or 'max'.")
         called = f"ts.Retention(best_metric={self.best_metric!r})"
-        if self.best_metric and (said := ask_for_best_mode(called, self.best_metric, self.best_mode)):
+        if self.best_metric and (said := missing_best_mode_message(called, self.best_metric, self.best_mode)):
             raise OptionError(said)
 
     def kept(self, summaries: Sequence[CheckpointSummary]) -> set[int]:
@@ -62,12 +62,12 @@ class Retention:
     def best_of(self, newest_first: Sequence[CheckpointSummary]) -> list[CheckpointSummary]:
         """Return the best by the metric, best first; of equals the oldest, which stays whatever comes after it."""
         # A NaN compares as neither less nor more, and would end up anywhere in the order.
-        measured = [summary for summary in newest_first if math.isfinite(self._metric_value(summary))]
+        measured = [summary for summary in newest_first if math.isfinite(self._best_metric_value(summary))]
         sign = 1 if self.best_mode == "min" else -1
-        return sorted(measured, key=lambda each: (sign * self._metric_value(each), each.sequence))[
+        return sorted(measured, key=lambda each: (sign * self._best_metric_value(each), each.sequence))[
             : self.best
         ]
 
-    def _metric_value(self, summary: CheckpointSummary) -> float:
+    def _best_metric_value(self, summary: CheckpointSummary) -> float:
         value = summary.metrics.get(self.best_metric or "", math.nan)
         return float(value) if isinstance(value, int | float) else math.nan

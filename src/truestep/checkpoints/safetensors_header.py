@@ -27,13 +27,13 @@ def safetensors_header(entries: dict[str, SafetensorsEntry], metadata: dict[str,
     """Return the header, padded by spaces so that the tensors begin at a multiple of ALIGNMENT."""
     content: dict[str, Any] = {"__metadata__": metadata}
     for key, entry in entries.items():
-        content[key] = safetensors_json(entry.code, entry.shape, entry.begin, entry.end)
+        content[key] = safetensors_entry_json(entry.code, entry.shape, entry.begin, entry.end)
     text = json.dumps(content, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     return len(text).to_bytes(8, "little") + text
 
 
-def safetensors_json(code: str, shape: tuple[int, ...], begin: int, end: int) -> dict[str, Any]:
+def safetensors_entry_json(code: str, shape: tuple[int, ...], begin: int, end: int) -> dict[str, Any]:
     """Return what a header says of a tensor."""
     return {"dtype": code, "shape": list(shape), "data_offsets": [begin, end]}
 

@@ -31,12 +31,12 @@ from truestep.checkpoints.manifest import (
     CheckpointSummary,
     Manifest,
     ManifestFile,
-    manifest_checksum,
+    read_promised_checksum,
 )
 from truestep.checkpoints.manifest_text import manifest_bytes
-from truestep.checkpoints.names import TEMPORARY, checkpoint_name
-from truestep.checkpoints.parts import joined_parts
-from truestep.core.collector import collector_at_rest
+from truestep.checkpoints.names import TEMPORARY, checkpoint_folder_name
+from truestep.checkpoints.parts import join_checkpoint_parts
+from truestep.core.collector import pause_garbage_collector
 
 if TYPE_CHECKING:
     from truestep.checkpoints.shared_copy import SharedCopy
@@ -97,20 +97,20 @@ def commit_checkpoint(
     After an OSError nothing was published, unless it was the last sync that failed: then the folder is
     whole, but might not survive a loss of power, and it counts as not written.
     """
-    name = checkpoint_name(pending.summary)
-    temporary = pending.shared.folder if pending.shared else temporary_folder(files, directory, name)
+    name = checkpoint_folder_name(pending.summary)
+    temporary = pending.shared.folder if pending.shared else make_temporary_folder(files, directory, name)
     try:
-        manifest, checksum = _fill(files, temporary, pending)
+        manifest, checksum = _write_checkpoint_content(files, temporary, pending)
         files.rename(temporary, directory / name)
     except BaseException:
-        discard(files, temporary)
+        remove_unfinished_checkpoint(files, temporary)
         raise
     # Outside of the `try`: under its own name the folder is whole, and must not be discarded because a sync failed.
     sync_folder(files, directory)
     return CommittedCheckpoint(directory / name, manifest, checksum)
 
 
-def temporary_folder(files: CheckpointFiles, directory: Path, name: str) -> Path:
+def make_temporary_folder(files: CheckpointFiles, directory: Path, name: str) -> Path:
     """Make the folder that is to become the checkpoint of this name."""
     # A name of its own: a process that lost the lock without noticing may still write to a folder of this number.
     temporary = directory / f"{TEMPORARY}{name}-{uuid.uuid4().hex[:8]}"
@@ -118,20 +118,22 @@ def temporary_folder(files: CheckpointFiles, directory: Path, name: str) -> Path
     return temporary
 
 
-def _fill(files: CheckpointFiles, folder: Path, pending: PendingCheckpoint) -> tuple[Manifest, str]:
+def _write_checkpoint_content(
+    files: CheckpointFiles, folder: Path, pending: PendingCheckpoint
+) -> tuple[Manifest, str]:
     entries, layout = write_images(files, folder, pending.images), pending.layout
     ranks = pending.shared.wait() if pending.shared is not None else None
-    with collector_at_rest():  # a pass over all objects would take longer than this
+    with pause_garbage_collector():  # a pass over all objects would take longer than this
         if ranks is None:
             columns = layout.columns
         else:
-            entries, columns = joined_parts(files, folder, entries, layout.tensors(), ranks)
+            entries, columns = join_checkpoint_parts(files, folder, entries, layout.tensors(), ranks)
         manifest = Manifest(summary=pending.summary, files=entries, tensors={}, state=pending.state)
         data = manifest_bytes(manifest, columns)
     write_file(files, folder / MANIFEST_NAME, [memoryview(data)])
     # The names in the folder before the rename: a published folder must never be found without its files.
     sync_folder(files, folder)
-    return manifest, manifest_checksum(data[:HEAD_BYTES])
+    return manifest, read_promised_checksum(data[:HEAD_BYTES])
 
 
 def write_images(
@@ -156,7 +158,7 @@ def _write_image(files: CheckpointFiles, folder: Path, image: CheckpointFileImag
 def _write_pieces(files: CheckpointFiles, descriptor: int, pieces: Iterable[memoryview]) -> ManifestFile:
     size = handed_on = 0
     with Checksum() as checksum:
-        for chunk in _chunks(pieces):
+        for chunk in _split_into_chunks(pieces):
             # Handed over before it is written, so that other threads hash it meanwhile.
             checksum.update(chunk)
             write_all(files, descriptor, chunk)
@@ -171,13 +173,13 @@ def _write_pieces(files: CheckpointFiles, descriptor: int, pieces: Iterable[memo
         return ManifestFile(size, checksum.hexdigest())
 
 
-def _chunks(pieces: Iterable[memoryview]) -> Iterable[memoryview]:
+def _split_into_chunks(pieces: Iterable[memoryview]) -> Iterable[memoryview]:
     for piece in pieces:
         for start in range(0, len(piece), CHUNK_BYTES):
             yield piece[start : start + CHUNK_BYTES]
 
 
-def discard(files: CheckpointFiles, folder: Path) -> None:
+def remove_unfinished_checkpoint(files: CheckpointFiles, folder: Path) -> None:
     """Remove what is left of an attempt, as far as that is possible; opening the store removes the rest."""
     with suppress(OSError):
         remove_tree(files, folder)

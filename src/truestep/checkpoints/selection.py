@@ -36,7 +36,7 @@ def read_checkpoints(
             yield Checkpoint(path=directory / name, manifest=manifest, files=files)
 
 
-def refuse_mid_step_checkpoint(checkpoint: Checkpoint) -> str | None:
+def mid_step_refusal(checkpoint: Checkpoint) -> str | None:
     """Refuse what was saved in the middle of a step: it is no state to go on from."""
     return None if checkpoint.summary.complete else MID_STEP
 
@@ -82,7 +82,7 @@ def choose_checkpoint(
         passed.append(problem)
         damaged = True
     if damaged:
-        raise CheckpointError(_nothing_left(directory, passed))
+        raise CheckpointError(_no_usable_checkpoint_message(directory, passed))
     return ChosenCheckpoint(None, None, tuple(passed))
 
 
@@ -92,7 +92,7 @@ def warn_of_unused_checkpoints(directory: Path, passed_over: Iterable[PassedOver
         warn_user(f"The checkpoint {directory / item.name} was passed over: {item.reason}.")
 
 
-def _nothing_left(directory: Path, passed: list[PassedOver]) -> str:
+def _no_usable_checkpoint_message(directory: Path, passed: list[PassedOver]) -> str:
     listed = "\n".join(f"  {item}" for item in passed)
     return (
         f"No checkpoint in {directory} can be used:\n{listed}\n"

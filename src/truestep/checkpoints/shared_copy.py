@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
-from truestep.checkpoints.memory import saved_bytes_of
-from truestep.checkpoints.new_memory import give_back_pages
+from truestep.checkpoints.memory import tensor_memoryview
+from truestep.checkpoints.new_memory import release_pages
 from truestep.core.tensor_bytes import bytes_of_contiguous
 
 ALONE_BYTES = 1 << 20  # a tensor of so much is a piece by itself, which the writer reads where it lies
@@ -38,20 +38,20 @@ class CopyPiece:
         begin = end = first = 0
         for number, source in enumerate(self._sources):
             if source.nbytes >= ALONE_BYTES and first < number:
-                yield self._subset(first, number, begin, end)
+                yield self._slice_of_piece(first, number, begin, end)
                 begin, first = end, number
             end += source.nbytes
             if source.nbytes >= ALONE_BYTES or end - begin >= PIECE_BYTES:
-                yield from self._subset(first, number + 1, begin, end)._slices()
+                yield from self._slice_of_piece(first, number + 1, begin, end)._slices_of_piece()
                 begin, first = end, number + 1
         if first < len(self._sources):
-            yield self._subset(first, len(self._sources), begin, end)
+            yield self._slice_of_piece(first, len(self._sources), begin, end)
 
-    def _subset(self, first: int, last: int, begin: int, end: int) -> Self:
+    def _slice_of_piece(self, first: int, last: int, begin: int, end: int) -> Self:
         return type(self)(self._memory[begin:end], self._places[first:last], self._sources[first:last])
 
-    def _slices(self) -> Iterator[Self]:
-        if not self._is_plain:
+    def _slices_of_piece(self) -> Iterator[Self]:
+        if not self._is_one_contiguous_tensor:
             yield self
             return
         flat = bytes_of_contiguous(self._sources[0].detach())
@@ -60,7 +60,7 @@ class CopyPiece:
             yield type(self)(memory, [memory], [flat[begin : begin + PIECE_BYTES]])
 
     @property
-    def _is_plain(self) -> bool:
+    def _is_one_contiguous_tensor(self) -> bool:
         return len(self._sources) == 1 and self._sources[0].is_contiguous()
 
     @property
@@ -70,30 +70,31 @@ class CopyPiece:
 
     def copy(self) -> None:
         """Fill its part of the buffer."""
-        if self._is_plain:
+        if self._is_one_contiguous_tensor:
             # NumPy copies in this thread alone: all processors are at work already
             np.copyto(
-                np.frombuffer(saved_bytes_of(self._memory), np.uint8), np.frombuffer(self._source(), np.uint8)
+                np.frombuffer(tensor_memoryview(self._memory), np.uint8),
+                np.frombuffer(self._source_memory(), np.uint8),
             )
         else:
             with torch.no_grad():
                 torch._foreach_copy_(self._places, self._sources)
 
-    def _source(self) -> memoryview:
-        return saved_bytes_of(self._sources[0].detach())
+    def _source_memory(self) -> memoryview:
+        return tensor_memoryview(self._sources[0].detach())
 
-    def let_go(self) -> None:
+    def release_tensors(self) -> None:
         """Keep no tensor alive: it is copied, or written."""
         self._places, self._sources = [], []
 
     def copied(self) -> memoryview:
         """Return its part of the buffer."""
-        return saved_bytes_of(self._memory)
+        return tensor_memoryview(self._memory)
 
     def direct(self) -> memoryview:
         """Return the memory of its tensor, not copied; of several, or one that does not lie in a row, a copy."""
-        if self._is_plain:
-            return self._source()
+        if self._is_one_contiguous_tensor:
+            return self._source_memory()
         self.copy()
         return self.copied()
 
@@ -106,10 +107,10 @@ class UncopiedPiece(CopyPiece):
 
     def direct(self) -> memoryview:
         """Return the memory of its tensor; of one elsewhere, or that does not lie in a row, a copy."""
-        return saved_bytes_of(self._sources[0].detach().cpu().contiguous())
+        return tensor_memoryview(self._sources[0].detach().cpu().contiguous())
 
 
-class WrittenMemory:
+class WriteOnceMemory:
     """Memory of a buffer that is written once: given back to the system as soon as nobody hashes it any more."""
 
     def __init__(self) -> None:
@@ -122,12 +123,12 @@ class WrittenMemory:
         self._num_bytes += len(piece)
         while self._num_bytes - len(self._pieces[0]) >= self._lag:
             self._num_bytes -= len(self._pieces[0])
-            give_back_pages(self._pieces.popleft())
+            release_pages(self._pieces.popleft())
 
 
-def read_once(memory: memoryview) -> Iterator[memoryview]:
+def read_and_release_pages(memory: memoryview) -> Iterator[memoryview]:
     """Yield memory in pieces, each of which is given back when it was written."""
-    written = WrittenMemory()
+    written = WriteOnceMemory()
     for begin in range(0, len(memory), PIECE_BYTES):
         piece = memory[begin : begin + PIECE_BYTES]
         yield piece
@@ -160,10 +161,10 @@ class SharedCopy:
 
     def read(self, numbers: range) -> Iterator[memoryview]:
         """Yield the memory of pieces, for the writer, which takes all of them in their order."""
-        beyond, written = 0, WrittenMemory()
+        beyond, written = 0, WriteOnceMemory()
         for number in numbers:
             piece = self._pieces[number]
-            if self._take(number):
+            if self._claim_piece_for_writer(number):
                 yield piece.direct()
                 continue
             yield piece.copied()
@@ -173,7 +174,7 @@ class SharedCopy:
             if not self.is_kept:
                 written.add(piece.copied())
 
-    def _take(self, number: int) -> bool:
+    def _claim_piece_for_writer(self, number: int) -> bool:
         """Return whether the writer is to read the tensors of a piece; else it is copied when this returns."""
         with self._changed:
             is_direct = number < self._taken
@@ -196,8 +197,8 @@ class SharedCopy:
     def share(self, start: Callable[[Callable[[], None]], None], job: Callable[[], None]) -> None:
         """Start the writer's job, and copy what it has not come to; when this returns, the tensors may be changed."""
         try:
-            start(lambda: self._do(job))
-            while (piece := self._last()) is not None:
+            start(lambda: self._run_writer_job(job))
+            while (piece := self._take_last_piece()) is not None:
                 piece.copy()
             with self._changed:
                 self._changed.wait_for(self._is_done_with_tensors)
@@ -207,13 +208,13 @@ class SharedCopy:
                 self._changed.notify_all()
             raise
         for piece in self._pieces:
-            piece.let_go()
+            piece.release_tensors()
 
     def _is_done_with_tensors(self) -> bool:
         is_ahead = self.is_alone and self._num_read < len(self._pieces)
         return self._over or (self._num_released == self._num_read and not is_ahead)
 
-    def _do(self, job: Callable[[], None]) -> None:
+    def _run_writer_job(self, job: Callable[[], None]) -> None:
         try:
             job()
         except CopyAbandonedError:
@@ -224,7 +225,7 @@ class SharedCopy:
                 self._over = True
                 self._changed.notify_all()
 
-    def _last(self) -> CopyPiece | None:
+    def _take_last_piece(self) -> CopyPiece | None:
         with self._changed:
             self._copied = self._taken
             self._changed.notify_all()

@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterator
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.copy_room import CopyRoom, CopyRoomFinder
+from truestep.checkpoints.copy_room import CopyMemoryAvailability, CopyMemoryChecker
 from truestep.checkpoints.layout import FileLayout
-from truestep.checkpoints.memory import saved_bytes_of
+from truestep.checkpoints.memory import tensor_memoryview
 from truestep.checkpoints.save import CheckpointFileImage
-from truestep.checkpoints.shared_copy import CopyPiece, SharedCopy, UncopiedPiece, read_once
-from truestep.core.accelerator import copy_late, devices_ahead, wait_for
+from truestep.checkpoints.shared_copy import CopyPiece, SharedCopy, UncopiedPiece, read_and_release_pages
+from truestep.core.accelerator import async_devices, copy_to_host_async, synchronize_device
 
 MIN_SHARED_BYTES = 32 << 20  # a new buffer of less is filled before a writer has begun
 
 
-class CheckpointStaging:
+class CheckpointStagingBuffers:
     """Host memory for copies, one flat buffer a file, kept from save to save where there is room.
 
     Allocating memory costs several times what copying into memory in use does, so that only the first save
@@ -24,8 +24,8 @@ class CheckpointStaging:
     stream: the caller goes on at once, and later work of that stream can't overtake them.
     """
 
-    def __init__(self, room: CopyRoomFinder | None = None) -> None:
-        self._room = room or CopyRoomFinder()
+    def __init__(self, room: CopyMemoryChecker | None = None) -> None:
+        self._room = room or CopyMemoryChecker()
         self._buffers: dict[str, Tensor] = {}
         self._places: dict[str, tuple[FileLayout, Tensor, list[Tensor]]] = {}
 
@@ -37,50 +37,50 @@ class CheckpointStaging:
         With `may_share` what goes into large new buffers is not copied but added to `shared`; and all of it, without a buffer,
         where there is no memory for a copy.
         """
-        room = self._find_room(files, may_share=may_share)
-        if room is CopyRoom.NONE:
-            self._keep({})
+        room = self._check_copy_memory(files, may_share=may_share)
+        if room is CopyMemoryAvailability.NONE:
+            self._keep_only_buffers({})
             return _uncopied_images(files, sources, shared)
-        shared.is_kept = room is CopyRoom.TO_KEEP
+        shared.is_kept = room is CopyMemoryAvailability.TO_KEEP
         share = shared if may_share else None
         images = [
-            self._take(file, tensors, share, is_kept=shared.is_kept)
+            self._copy_file_tensors(file, tensors, share, is_kept=shared.is_kept)
             for file, tensors in zip(files, sources, strict=True)
         ]
-        self._keep({file.name for file in files} if shared.is_kept else {})
+        self._keep_only_buffers({file.name for file in files} if shared.is_kept else {})
         return images
 
-    def _find_room(self, files: list[FileLayout], *, may_share: bool) -> CopyRoom:
+    def _check_copy_memory(self, files: list[FileLayout], *, may_share: bool) -> CopyMemoryAvailability:
         held = sum(map(len, self._buffers.values()))
         return self._room.find(sum(file.data_bytes for file in files), held, must_copy=not may_share)
 
-    def _keep(self, wanted: Collection[str]) -> None:
+    def _keep_only_buffers(self, wanted: Collection[str]) -> None:
         """Let go of all buffers but these; the images hold theirs as long as they are needed."""
         self._buffers = {name: buffer for name, buffer in self._buffers.items() if name in wanted}
         self._places = {name: place for name, place in self._places.items() if name in wanted}
 
-    def _take(
+    def _copy_file_tensors(
         self, file: FileLayout, sources: list[Tensor], shared: SharedCopy | None, *, is_kept: bool
     ) -> CheckpointFileImage:
-        devices = devices_ahead(sources)
+        devices = async_devices(sources)
         before = self._buffers.get(file.name)
-        buffer = self._buffer(file.name, file.data_bytes, pinned=bool(devices))
-        places = self._places_in(file, buffer)
+        buffer = self._reuse_or_allocate_buffer(file.name, file.data_bytes, pinned=bool(devices))
+        places = self._tensor_views_in_buffer(file, buffer)
         if shared is not None and buffer is not before and len(buffer) >= MIN_SHARED_BYTES and not devices:
-            return _shared_image(file, CopyPiece(buffer, places, sources), shared)
+            return _image_of_shared_copy(file, CopyPiece(buffer, places, sources), shared)
         with torch.no_grad():
-            events = copy_late(places, sources)
+            events = copy_to_host_async(places, sources)
 
         def pieces() -> Iterator[memoryview]:
             for event in events:
                 event.synchronize()
             yield memoryview(file.header)
-            memory = saved_bytes_of(buffer[: file.data_bytes])
-            yield from [memory] if is_kept else read_once(memory)
+            memory = tensor_memoryview(buffer[: file.data_bytes])
+            yield from [memory] if is_kept else read_and_release_pages(memory)
 
         return CheckpointFileImage(file, pieces)
 
-    def _places_in(self, file: FileLayout, buffer: Tensor) -> list[Tensor]:
+    def _tensor_views_in_buffer(self, file: FileLayout, buffer: Tensor) -> list[Tensor]:
         """Return the memory of each tensor in a buffer, kept as long as layout and buffer are the same."""
         found = self._places.get(file.name)
         if found is None or found[0] is not file or found[1] is not buffer:
@@ -91,7 +91,7 @@ class CheckpointStaging:
             found = self._places[file.name] = (file, buffer, places)
         return found[2]
 
-    def _buffer(self, name: str, size: int, *, pinned: bool) -> Tensor:
+    def _reuse_or_allocate_buffer(self, name: str, size: int, *, pinned: bool) -> Tensor:
         buffer = self._buffers.get(name)
         if buffer is None or len(buffer) < size or buffer.is_pinned() != pinned:
             self._buffers.pop(name, None)  # free the old one before the new one is made
@@ -100,11 +100,11 @@ class CheckpointStaging:
         return buffer
 
 
-def _shared_image(file: FileLayout, whole: CopyPiece, shared: SharedCopy) -> CheckpointFileImage:
-    return _image_of(file, shared.add(list(whole.parts())), shared)
+def _image_of_shared_copy(file: FileLayout, whole: CopyPiece, shared: SharedCopy) -> CheckpointFileImage:
+    return _image_of_pieces(file, shared.add(list(whole.parts())), shared)
 
 
-def _image_of(file: FileLayout, numbers: range, shared: SharedCopy) -> CheckpointFileImage:
+def _image_of_pieces(file: FileLayout, numbers: range, shared: SharedCopy) -> CheckpointFileImage:
     def pieces() -> Iterator[memoryview]:
         yield memoryview(file.header)
         yield from shared.read(numbers)
@@ -117,10 +117,10 @@ def _uncopied_images(
 ) -> list[CheckpointFileImage]:
     """Return images that read the tensors themselves; their owner waits until they are read."""
     shared.is_alone = True
-    for device in {device for tensors in sources for device in devices_ahead(tensors)}:
-        wait_for(device)  # another thread reads them, whose stream is another one
+    for device in {device for tensors in sources for device in async_devices(tensors)}:
+        synchronize_device(device)  # another thread reads them, whose stream is another one
     return [
-        _image_of(file, shared.add([UncopiedPiece(source) for source in tensors]), shared)
+        _image_of_pieces(file, shared.add([UncopiedPiece(source) for source in tensors]), shared)
         for file, tensors in zip(files, sources, strict=True)
     ]
 
@@ -132,6 +132,6 @@ def direct_image(file: FileLayout, sources: list[Tensor]) -> CheckpointFileImage
         yield memoryview(file.header)
         for source in sources:
             # One tensor at a time on the host: memory for the largest is enough.
-            yield saved_bytes_of(source.detach().cpu().contiguous())
+            yield tensor_memoryview(source.detach().cpu().contiguous())
 
     return CheckpointFileImage(file, pieces)

@@ -9,12 +9,12 @@ from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import MANIFEST_NAME
 from truestep.checkpoints.names import FOLDER, committed_checkpoints
-from truestep.checkpoints.of_others import instead_of_run
+from truestep.checkpoints.of_others import describe_path_without_run
 from truestep.checkpoints.selection import (
     MID_STEP,
     ChosenCheckpoint,
     choose_checkpoint,
-    refuse_mid_step_checkpoint,
+    mid_step_refusal,
     warn_of_unused_checkpoints,
 )
 from truestep.core.errors import CheckpointError
@@ -33,7 +33,7 @@ def checkpoints_folder(path: Path) -> Path:
     return inside if inside.is_dir() else path
 
 
-def read_newest(
+def read_newest_checkpoint(
     path: Path, use: Callable[[Checkpoint], T], files: CheckpointFiles | None = None
 ) -> tuple[Checkpoint, T]:
     """Return a checkpoint, given by its folder, or a run's newest of which `use` finds no damage, and what
@@ -48,10 +48,12 @@ def read_newest(
     folder = checkpoints_folder(path)
     if not folder.is_dir():
         what = "is a file, not a run's directory" if path.exists() else "does not exist"
-        raise CheckpointError(f"{path} {what}, so there is no checkpoint to read.{instead_of_run(path)}")
-    choice = _choose_while_others_prune(files, folder, use)
+        raise CheckpointError(
+            f"{path} {what}, so there is no checkpoint to read.{describe_path_without_run(path)}"
+        )
+    choice = _choose_despite_pruning(files, folder, use)
     if choice.checkpoint is None:
-        instead = "" if choice.passed_over else instead_of_run(path)
+        instead = "" if choice.passed_over else describe_path_without_run(path)
         passed = "".join(f"; {item}" for item in choice.passed_over)
         raise CheckpointError(
             f"{path} holds no checkpoint to read: there is no {MANIFEST_NAME} in it, and no folder like "
@@ -62,12 +64,12 @@ def read_newest(
     return choice.checkpoint, choice.result
 
 
-def _choose_while_others_prune(
+def _choose_despite_pruning(
     files: CheckpointFiles, folder: Path, use: Callable[[Checkpoint], T]
 ) -> ChosenCheckpoint:
     """Choose; look again where all that was there has been replaced meanwhile."""
     while True:
         names = committed_checkpoints(files, folder)
-        choice = choose_checkpoint(files, folder, refuse_mid_step_checkpoint, use)
+        choice = choose_checkpoint(files, folder, mid_step_refusal, use)
         if choice.checkpoint or committed_checkpoints(files, folder) == names:
             return choice

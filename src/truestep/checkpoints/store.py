@@ -13,31 +13,31 @@ from truestep.checkpoints.attempts import (
     MAX_ATTEMPTS,
     clear_attempts,
     count_attempts,
-    mark_end_at_checkpoint,
+    decrement_attempts,
     mark_unfit_checkpoints,
-    note_attempt,
-    take_back_attempt,
+    record_attempt,
+    record_run_end_at_checkpoint,
     unfit_checkpoints,
 )
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.checkpoints.clean import prune_checkpoints, remove_leftovers, whole_checkpoints
+from truestep.checkpoints.clean import prune_checkpoints, remove_partial_checkpoints, undamaged_checkpoints
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.manifest import CheckpointSummary, Manifest
-from truestep.checkpoints.names import checkpoint_name, committed_checkpoints, next_sequence
+from truestep.checkpoints.names import checkpoint_folder_name, committed_checkpoints, next_unused_sequence
 from truestep.checkpoints.retention import Retention
 from truestep.checkpoints.save import (
     PendingCheckpoint,
     SharedCheckpointFolder,
     commit_checkpoint,
-    temporary_folder,
+    make_temporary_folder,
 )
 from truestep.checkpoints.selection import (
     MID_STEP,
     ChosenCheckpoint,
     choose_checkpoint,
+    mid_step_refusal,
     read_checkpoints,
-    refuse_mid_step_checkpoint,
     warn_of_unused_checkpoints,
 )
 from truestep.checkpoints.tree import encode_state
@@ -87,7 +87,7 @@ class CheckpointStore(HelpfulAttributes):
         files: CheckpointFiles | None = None,
     ) -> None:
         self.directory = Path(directory).resolve()  # the folder may be a link to a larger disk
-        self.retention = _checked_retention(retention)
+        self.retention = _check_retention(retention)
         self.background = background
         self.stall_seconds = Stall(0.0, 0.0)
         self._damaged: set[str] = set()
@@ -99,17 +99,17 @@ class CheckpointStore(HelpfulAttributes):
         self.pinned: Callable[[], Collection[int]] = tuple
         """The numbers of the checkpoints that somebody reads and that stay meanwhile."""
         self._preparing: CheckpointPreparer | None = None
-        self._lock = self._take_directory()
+        self._lock = self._lock_directory()
         self._writer = BackgroundCheckpointWriter()
 
-    def _take_directory(self) -> RunLock:
+    def _lock_directory(self) -> RunLock:
         with self._naming_directory_in_errors():
             self._files.make_folders(self.directory)
             lock = RunLock(self.directory, self._files)
             try:
                 # Under the lock alone: what looks like a leftover may be the save of whoever holds it.
-                remove_leftovers(self._files, self.directory)
-                self._sequence = next_sequence(self._files, self.directory)
+                remove_partial_checkpoints(self._files, self.directory)
+                self._sequence = next_unused_sequence(self._files, self.directory)
             except BaseException:
                 lock.release()
                 raise
@@ -163,13 +163,13 @@ class CheckpointStore(HelpfulAttributes):
             self._writer.wait()
             summary = CheckpointSummary(
                 sequence=self._sequence,
-                step=_checked_step(step),
-                reason=_checked(reason, "reason", str),
-                healthy=_checked(healthy, "healthy", bool),
-                complete=_checked(complete, "complete", bool),
-                metrics=_encoded_metrics(metrics or {}),
+                step=_check_step_number(step),
+                reason=_check_value_type(reason, "reason", str),
+                healthy=_check_value_type(healthy, "healthy", bool),
+                complete=_check_value_type(complete, "complete", bool),
+                metrics=_encode_metrics(metrics or {}),
             )
-            pending = self._prepare(state, summary, asks=only_if is not None)
+            pending = self._copy_state_for_writing(state, summary, asks=only_if is not None)
             if only_if is not None:
                 before = time.perf_counter()
                 goes_on = only_if()
@@ -179,26 +179,28 @@ class CheckpointStore(HelpfulAttributes):
             self._sequence += 1  # used up even if the save fails
             pending = self._shared(pending)
             if self.background or pending.shared is not None:
-                pending.copying.share(self._writer.start, lambda: self._write(pending, keep))
+                pending.copying.share(self._writer.start, lambda: self._commit_and_prune(pending, keep))
             else:
-                self._write(pending, keep)
+                self._commit_and_prune(pending, keep)
             return True
         finally:
             last = time.perf_counter() - started - asked
             self.stall_seconds = Stall(last, self.stall_seconds.total + last)
 
-    def _prepare(self, state: Any, summary: CheckpointSummary, *, asks: bool) -> PendingCheckpoint:
+    def _copy_state_for_writing(
+        self, state: Any, summary: CheckpointSummary, *, asks: bool
+    ) -> PendingCheckpoint:
         """Take a copy of a state, or of a first one let the writer take its share, unless it is asked first whether to write."""
         # imported here so that looking at checkpoints needs no torch
-        from truestep.checkpoints.copy_room import CopyRoomFinder, processes_on_this_machine
+        from truestep.checkpoints.copy_room import CopyMemoryChecker, processes_on_this_machine
         from truestep.checkpoints.prepare import CheckpointPreparer
-        from truestep.checkpoints.snapshot import CheckpointStaging
+        from truestep.checkpoints.snapshot import CheckpointStagingBuffers
 
         copies = self.background or asks
         if self._preparing is None or (copies and not self._preparing.copies):
             num_copying = 1 if self.others is None else processes_on_this_machine()
-            room = CopyRoomFinder(num_copying, may_keep=self.background)
-            self._preparing = CheckpointPreparer(CheckpointStaging(room) if copies else None)
+            room = CopyMemoryChecker(num_copying, may_keep=self.background)
+            self._preparing = CheckpointPreparer(CheckpointStagingBuffers(room) if copies else None)
         layout, images, tree, copying = self._preparing.prepared(state, may_share=not asks)
         return PendingCheckpoint(summary=summary, layout=layout, images=images, state=tree, copying=copying)
 
@@ -207,11 +209,13 @@ class CheckpointStore(HelpfulAttributes):
         if self.others is None:
             return pending
         with self._naming_directory_in_errors():
-            folder = temporary_folder(self._files, self.directory, checkpoint_name(pending.summary))
+            folder = make_temporary_folder(
+                self._files, self.directory, checkpoint_folder_name(pending.summary)
+            )
         return replace(pending, shared=SharedCheckpointFolder(folder, self.others(folder)))
 
-    def _write(self, pending: PendingCheckpoint, keep: int | None) -> None:
-        name = checkpoint_name(pending.summary)
+    def _commit_and_prune(self, pending: PendingCheckpoint, keep: int | None) -> None:
+        name = checkpoint_folder_name(pending.summary)
         self._check_open()
         try:
             # At the last moment: a lock file that was removed since the start lets another process take the directory.
@@ -228,18 +232,18 @@ class CheckpointStore(HelpfulAttributes):
             if pending.summary.complete:
                 clear_attempts(self._files, self.directory)
             self._known[done.checksum] = replace(done.manifest, state=None)
-            self._prune({*self.pinned()} if keep is None else {keep, *self.pinned()})
+            self._prune_checkpoints({*self.pinned()} if keep is None else {keep, *self.pinned()})
         except OSError as error:
             raise CheckpointError(
                 f"The checkpoint {name} is saved, but older ones in {self.directory} could not be removed: "
                 f"{error}."
             ) from error
 
-    def _prune(self, also: Collection[int]) -> None:
+    def _prune_checkpoints(self, also: Collection[int]) -> None:
         prune_checkpoints(self._files, self.directory, self.retention, self._damaged, self._known, also=also)
         there = committed_checkpoints(self._files, self.directory)
         self._known = {
-            key: known for key, known in self._known.items() if checkpoint_name(known.summary) in there
+            key: known for key, known in self._known.items() if checkpoint_folder_name(known.summary) in there
         }
 
     def wait(self) -> None:
@@ -272,7 +276,7 @@ class CheckpointStore(HelpfulAttributes):
         """Return those of which nothing wrong is known, newest first; their contents are not read."""
         self._writer.wait()
         with self._naming_directory_in_errors():
-            return whole_checkpoints(self._files, self.directory, self._damaged)
+            return undamaged_checkpoints(self._files, self.directory, self._damaged)
 
     def newest(
         self,
@@ -291,10 +295,10 @@ class CheckpointStore(HelpfulAttributes):
         def refuse(checkpoint: Checkpoint) -> str | None:
             if healthy and not checkpoint.summary.healthy:
                 return UNHEALTHY
-            return None if incomplete else refuse_mid_step_checkpoint(checkpoint)
+            return None if incomplete else mid_step_refusal(checkpoint)
 
-        choice = self._choose(refuse, use)
-        self._take_note(choice)
+        choice = self._choose_checkpoint(refuse, use)
+        self._remember_damaged_checkpoints(choice)
         return choice.checkpoint
 
     def resume(self, use: Callable[[Checkpoint], Any] = Checkpoint.load) -> Resumed | None:
@@ -312,19 +316,19 @@ class CheckpointStore(HelpfulAttributes):
         tired = {name: made for name, made in attempts.items() if made >= MAX_ATTEMPTS}
 
         def refuse(checkpoint: Checkpoint) -> str | None:
-            return UNFIT if checkpoint.name in never else refuse_mid_step_checkpoint(checkpoint)
+            return UNFIT if checkpoint.name in never else mid_step_refusal(checkpoint)
 
-        choice = self._choose_among_others(tired, refuse, use) if tired else None
+        choice = self._choose_less_tried_checkpoint(tired, refuse, use) if tired else None
         if choice is None:
-            choice = self._choose(refuse, use)
-        self._take_note(choice)
+            choice = self._choose_checkpoint(refuse, use)
+        self._remember_damaged_checkpoints(choice)
         if choice.checkpoint is None:
             return None
         with self._naming_directory_in_errors():
-            note_attempt(self._files, self.directory, choice.checkpoint.name)
+            record_attempt(self._files, self.directory, choice.checkpoint.name)
         return Resumed(choice.checkpoint, choice.result)
 
-    def _choose_among_others(
+    def _choose_less_tried_checkpoint(
         self,
         tired: dict[str, int],
         refuse: Callable[[Checkpoint], str | None],
@@ -332,13 +336,13 @@ class CheckpointStore(HelpfulAttributes):
     ) -> ChosenCheckpoint | None:
         """Choose among those that have not been tried too often; None where none of them can be used."""
 
-        def refuse_tired(checkpoint: Checkpoint) -> str | None:
+        def refuse_often_tried(checkpoint: Checkpoint) -> str | None:
             if made := tired.get(checkpoint.name):
                 return f"{made} runs went on from it, and none of them reached its next save"
             return refuse(checkpoint)
 
         try:
-            choice = self._choose(refuse_tired, use)
+            choice = self._choose_checkpoint(refuse_often_tried, use)
         # All others are damaged: the one that was tried too often is still better than none.
         except CheckpointError:
             return None
@@ -356,21 +360,21 @@ class CheckpointStore(HelpfulAttributes):
         with self._naming_directory_in_errors():
             clear_attempts(self._files, self.directory)
             if ended and (names := committed_checkpoints(self._files, self.directory)):
-                mark_end_at_checkpoint(self._files, self.directory, names[0], ended)
+                record_run_end_at_checkpoint(self._files, self.directory, names[0], ended)
 
     def forget_attempt(self, name: str) -> None:
         """Say that a start from this checkpoint did not die of it: it was refused, or the user's own code raised."""
         self._check_open()
         with self._naming_directory_in_errors():
-            take_back_attempt(self._files, self.directory, name)
+            decrement_attempts(self._files, self.directory, name)
 
-    def _choose(
+    def _choose_checkpoint(
         self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]
     ) -> ChosenCheckpoint:
         with self._naming_directory_in_errors():
             return choose_checkpoint(self._files, self.directory, refuse, use)
 
-    def _take_note(self, choice: ChosenCheckpoint) -> None:
+    def _remember_damaged_checkpoints(self, choice: ChosenCheckpoint) -> None:
         """Warn of what was passed over, and remember what is damaged: it counts for nothing from now on."""
         passed = [item for item in choice.passed_over if item.reason not in (UNHEALTHY, MID_STEP)]
         warn_of_unused_checkpoints(self.directory, passed)
@@ -384,26 +388,26 @@ class CheckpointStore(HelpfulAttributes):
             )
 
 
-def _checked_step(step: Any) -> int:
+def _check_step_number(step: Any) -> int:
     if type(step) is not int or step < 0:
         raise CheckpointError(f"A checkpoint's step is {step!r}; it is the number of steps done, 0 or more.")
     return step
 
 
-def _checked(value: Any, name: str, kind: type) -> Any:
+def _check_value_type(value: Any, name: str, kind: type) -> Any:
     """Return a value that the manifest can be read back with; one of another type would make a damaged checkpoint."""
     if type(value) is not kind:
         raise CheckpointError(f"{name}={value!r}: a checkpoint's {name} is a {kind.__name__}.")
     return value
 
 
-def _checked_retention(retention: Any) -> Retention:
+def _check_retention(retention: Any) -> Retention:
     if not isinstance(retention, Retention | None):
         raise OptionError(f"retention={retention!r}: write ts.Retention(last=2), which says what to keep.")
     return retention or Retention()
 
 
-def _encoded_metrics(metrics: dict[str, float]) -> dict[str, Any]:
+def _encode_metrics(metrics: dict[str, float]) -> dict[str, Any]:
     if not isinstance(metrics, dict) or not all(isinstance(name, str) for name in metrics):
         raise CheckpointError(
             f"metrics={metrics!r}: give a dict of names and numbers, metrics={{'loss': 0.5}}."

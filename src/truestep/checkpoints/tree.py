@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from truestep.core.errors import CheckpointError, nearest_names
+from truestep.core.errors import CheckpointError, names_hint
 from truestep.core.wording import a_type
 
 MAX_DEPTH = 100  # a level takes two or three Python frames, of the 1,000 that a program has by default
@@ -66,12 +66,12 @@ def encode_state(state: Any) -> EncodedState:
     """
     from torch import Tensor
 
-    encoder = _Encoder(Tensor)
+    encoder = _StateEncoder(Tensor)
     return EncodedState(encoder.node(state, ()), encoder.leaves)
 
 
 @dataclass
-class _Encoder:
+class _StateEncoder:
     tensor_type: type
     leaves: list[SavedTensorLeaf] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
@@ -80,9 +80,9 @@ class _Encoder:
         if value is None or type(value) in (bool, str):
             return value
         if isinstance(value, self.tensor_type):
-            return self._tensor(value, path)
+            return self._encode_tensor(value, path)
         if isinstance(value, SavedTensorPiece):
-            return self._tensor(value.tensor, path, piece=value)
+            return self._encode_tensor(value.tensor, path, piece=value)
         if len(path) > MAX_DEPTH:
             raise CheckpointError(
                 f"The state at {state_path_text(path[:5])}... is nested more than {MAX_DEPTH} deep, or holds "
@@ -90,27 +90,27 @@ class _Encoder:
                 "so it can't be saved. Save what identifies it instead."
             )
         if isinstance(value, dict):
-            return self._dict(value, path)
+            return self._encode_dict(value, path)
         if type(value) is list:
-            return self._items(value, path)
+            return self._encode_items(value, path)
         if isinstance(value, tuple):
-            return {"tuple": self._items(value, path)}
+            return {"tuple": self._encode_items(value, path)}
         return encode_saved_value(value, path)
 
-    def _items(self, values: list[Any] | tuple[Any, ...], path: tuple[Any, ...]) -> list[Any]:
+    def _encode_items(self, values: list[Any] | tuple[Any, ...], path: tuple[Any, ...]) -> list[Any]:
         if are_saved_integers(values) and len(path) < MAX_DEPTH:
             return list(values)
         return [self.node(item, (*path, index)) for index, item in enumerate(values)]
 
-    def _dict(self, value: dict[Any, Any], path: tuple[Any, ...]) -> dict[str, Any]:
+    def _encode_dict(self, value: dict[Any, Any], path: tuple[Any, ...]) -> dict[str, Any]:
         # The exact type: a key of a subclass of str (an Enum, say) would come back as another key.
         if not isinstance(value, Counter) and all(type(key) is str for key in value):
             return {"dict": {key: self.node(item, (*path, key)) for key, item in value.items()}}
         # As pairs, not as an object: JSON's keys are strings, and 1 would come back as "1".
-        pairs = [[_key(key, path), self.node(item, (*path, key))] for key, item in value.items()]
+        pairs = [[_encode_dict_key(key, path), self.node(item, (*path, key))] for key, item in value.items()]
         return {"counter" if isinstance(value, Counter) else "items": pairs}
 
-    def _tensor(
+    def _encode_tensor(
         self, tensor: Any, path: tuple[Any, ...], piece: SavedTensorPiece | None = None
     ) -> dict[str, Any]:
         name = unused_saved_name(saved_tensor_name(path), self.names)
@@ -120,11 +120,11 @@ class _Encoder:
         return node
 
 
-def _key(key: Any, path: tuple[Any, ...], depth: int = 0) -> Any:
+def _encode_dict_key(key: Any, path: tuple[Any, ...], depth: int = 0) -> Any:
     if key is None or type(key) in (bool, int, float, str):
         return encode_saved_value(key, path)
     if type(key) is tuple and len(path) + depth < MAX_DEPTH:
-        return {"tuple": [_key(part, path, depth + 1) for part in key]}
+        return {"tuple": [_encode_dict_key(part, path, depth + 1) for part in key]}
     raise CheckpointError(
         f"The key {key!r} of the state at {state_path_text(path)} is {a_type(key)}. Keys of a state are None, bool, "
         f"int, float, str and tuples of these, so that they come back equal; write {str(key)!r}."
@@ -196,10 +196,10 @@ def decode_state(node: Any, tensor: Callable[[dict[str, Any]], Any], depth: int 
         return [decode_state(item, tensor, depth) for item in node]
     if "tensor" in node:
         return tensor(node)
-    return _decoded(node, tensor, depth)
+    return _decode_tagged_node(node, tensor, depth)
 
 
-def _decoded(node: dict[str, Any], tensor: Callable[[dict[str, Any]], Any], depth: int) -> Any:
+def _decode_tagged_node(node: dict[str, Any], tensor: Callable[[dict[str, Any]], Any], depth: int) -> Any:
     if len(node) != 1:
         raise ValueError(f"a node of the state has the tags {sorted(node)}; there must be one")
     ((tag, content),) = node.items()
@@ -207,9 +207,9 @@ def _decoded(node: dict[str, Any], tensor: Callable[[dict[str, Any]], Any], dept
         case "dict", dict():
             return {key: decode_state(item, tensor, depth) for key, item in content.items()}
         case "items", list():
-            return dict(_decoded_pairs(content, tensor, depth))
+            return dict(_decode_key_value_pairs(content, tensor, depth))
         case "counter", list():
-            return Counter(dict(_decoded_pairs(content, tensor, depth)))
+            return Counter(dict(_decode_key_value_pairs(content, tensor, depth)))
         case "tuple", list():
             return tuple(decode_state(item, tensor, depth) for item in content)
         case "float", str() if content in _NONFINITE:
@@ -217,14 +217,14 @@ def _decoded(node: dict[str, Any], tensor: Callable[[dict[str, Any]], Any], dept
     raise ValueError(f"a node of the state has the unknown tag {tag!r}")
 
 
-def _decoded_pairs(
+def _decode_key_value_pairs(
     pairs: list[Any], tensor: Callable[[dict[str, Any]], Any], depth: int
 ) -> Iterator[tuple[Any, Any]]:
     for key, item in pairs:
-        yield decode_state(key, _no_key, depth), decode_state(item, tensor, depth)
+        yield decode_state(key, _refuse_tensor_as_key, depth), decode_state(item, tensor, depth)
 
 
-def _no_key(node: dict[str, Any]) -> Any:
+def _refuse_tensor_as_key(node: dict[str, Any]) -> Any:
     raise ValueError(f"a key of the state is the tensor {node['tensor']!r}")
 
 
@@ -233,7 +233,7 @@ def state_subtree(node: Any, path: tuple[Any, ...]) -> Any:
     for depth, key in enumerate(path):
         children = state_children(node) or {}
         if key not in children:
-            there = nearest_names(str(key), map(str, children)) if children else "It has no parts."
+            there = names_hint(str(key), map(str, children)) if children else "It has no parts."
             raise CheckpointError(f"There is no {key!r} in {state_path_text(path[:depth])}. {there}")
         node = children[key]
     return node
@@ -247,7 +247,7 @@ def state_children(node: Any) -> dict[Any, Any] | None:
         case {"dict": children}:
             return dict(children)
         case {"items": pairs} | {"counter": pairs}:
-            return {decode_state(key, _no_key): child for key, child in pairs}
+            return {decode_state(key, _refuse_tensor_as_key): child for key, child in pairs}
         case {"tuple": items}:
             return dict(enumerate(items))
     return None

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from truestep.checkpoints.boxes import CheckpointBox
+from truestep.checkpoints.boxes import TensorBox
 from truestep.checkpoints.checksum import Checksum
-from truestep.checkpoints.digests import digest_of_format, new_digest
+from truestep.checkpoints.digests import hash_scheme_of_format, new_digest
 from truestep.checkpoints.dtypes import DTYPES, MAX_BYTES, check_tensor_size, is_dense_in_checkpoint
 from truestep.checkpoints.files import CHUNK_BYTES, CheckpointFiles, read_bytes, read_chunks, read_into
 from truestep.checkpoints.manifest import (
@@ -27,15 +27,15 @@ from truestep.checkpoints.manifest import (
     Manifest,
     ManifestTensor,
     TensorShard,
-    manifest_checksum,
+    read_promised_checksum,
 )
 from truestep.checkpoints.manifest_text import parse_manifest
-from truestep.checkpoints.names import checkpoint_name, checkpoint_sequence
+from truestep.checkpoints.names import checkpoint_folder_name, sequence_of_checkpoint_name
 from truestep.checkpoints.safetensors_header import (
     MAX_HEADER_BYTES,
     parse_json_header,
+    safetensors_entry_json,
     safetensors_header_length,
-    safetensors_json,
 )
 from truestep.checkpoints.tree import saved_tensor_nodes
 from truestep.core.files import stamp_of_file
@@ -44,12 +44,12 @@ _SUFFIX_BYTES = 2
 
 
 @contextmanager
-def opened_file(files: CheckpointFiles, path: Path) -> Iterator[tuple[int, int]]:
+def open_regular_file(files: CheckpointFiles, path: Path) -> Iterator[tuple[int, int]]:
     """Open a regular file and yield its descriptor and size; raises DamagedError where it is none."""
     try:
         descriptor = files.open(path)
     except OSError as error:
-        raise DamagedCheckpointError(f"{path.name}: {_why_not_opened(files, path, error)}") from error
+        raise DamagedCheckpointError(f"{path.name}: {_open_failure_reason(files, path, error)}") from error
     try:
         # asked of the descriptor: the path may have been replaced since it was opened
         status = files.status(descriptor)
@@ -62,7 +62,7 @@ def opened_file(files: CheckpointFiles, path: Path) -> Iterator[tuple[int, int]]
         files.close(descriptor)
 
 
-def _why_not_opened(files: CheckpointFiles, path: Path, error: OSError) -> str:
+def _open_failure_reason(files: CheckpointFiles, path: Path, error: OSError) -> str:
     try:
         linked = stat.S_ISLNK(files.status(path).st_mode)
     except OSError:
@@ -83,47 +83,49 @@ def read_manifest(files: CheckpointFiles, folder: Path, known: dict[str, Manifes
     if stat.S_ISLNK(files.status(folder).st_mode):
         raise DamagedCheckpointError("the folder is a symbolic link, which could lead anywhere")
     path = folder / MANIFEST_NAME
-    if known and (found := _unchanged(files, path, known)) is not None:
-        _check_owner(found, folder)
+    if known and (found := _cached_manifest_if_unchanged(files, path, known)) is not None:
+        _check_manifest_matches_folder(found, folder)
         return found
-    with opened_file(files, path) as (descriptor, size):
+    with open_regular_file(files, path) as (descriptor, size):
         stamp = repr(stamp_of_file(files.status(descriptor)))
         if not HEAD_BYTES + _SUFFIX_BYTES <= size <= MAX_MANIFEST_BYTES:
             raise DamagedCheckpointError(f"{MANIFEST_NAME}: it has {size} bytes")
         # the checksum first, in one small buffer: a damaged manifest is never held in memory
-        checksum = _check_manifest(files, descriptor, size)
+        checksum = _read_and_check_manifest(files, descriptor, size)
     if known is not None and checksum in known:
-        _check_owner(known[checksum], folder)
+        _check_manifest_matches_folder(known[checksum], folder)
         known[stamp] = known[checksum]
         return known[checksum]
     # Opened again rather than kept from above; `parse_manifest` checks the checksum of what it gets.
-    with opened_file(files, path) as (descriptor, _):
+    with open_regular_file(files, path) as (descriptor, _):
         manifest = parse_manifest(read_bytes(files, descriptor, size), contents=known is None)
-    _check_owner(manifest, folder)
+    _check_manifest_matches_folder(manifest, folder)
     if known is not None:
         known[checksum] = known[stamp] = replace(manifest, tensors={}, state=None)
     return manifest
 
 
-def _unchanged(files: CheckpointFiles, path: Path, known: dict[str, Manifest]) -> Manifest | None:
+def _cached_manifest_if_unchanged(
+    files: CheckpointFiles, path: Path, known: dict[str, Manifest]
+) -> Manifest | None:
     try:
         return known.get(repr(stamp_of_file(files.status(path))))
     except OSError:  # reading it says what is wrong
         return None
 
 
-def _check_owner(manifest: Manifest, folder: Path) -> None:
+def _check_manifest_matches_folder(manifest: Manifest, folder: Path) -> None:
     """Raise DamagedError where the manifest is another save's: it would be taken for the newest, by a name that it contradicts.
 
     A copy may be called anything that is no save's name.
     """
-    name = checkpoint_name(manifest.summary)
-    if checkpoint_sequence(folder.name) is not None and folder.name != name:
+    name = checkpoint_folder_name(manifest.summary)
+    if sequence_of_checkpoint_name(folder.name) is not None and folder.name != name:
         raise DamagedCheckpointError(f"{MANIFEST_NAME}: it is that of {name}, and was moved here")
 
 
-def _check_manifest(files: CheckpointFiles, descriptor: int, size: int) -> str:
-    promised = manifest_checksum(read_bytes(files, descriptor, HEAD_BYTES))
+def _read_and_check_manifest(files: CheckpointFiles, descriptor: int, size: int) -> str:
+    promised = read_promised_checksum(read_bytes(files, descriptor, HEAD_BYTES))
     digest = new_digest("sha256")
     for chunk in read_chunks(files, descriptor, HEAD_BYTES, size - _SUFFIX_BYTES):
         digest.update(chunk)
@@ -134,18 +136,20 @@ def _check_manifest(files: CheckpointFiles, descriptor: int, size: int) -> str:
 
 def verify_checkpoint(files: CheckpointFiles, folder: Path, manifest: Manifest) -> None:
     """Check every byte of a checkpoint's files against its manifest; raises DamagedError."""
-    check_structure(folder, files, manifest)
+    check_manifest_structure(folder, files, manifest)
     for name in manifest.files:
-        scan_file(files, folder / name, manifest, partial(read_past, size=_data_bytes(manifest, name)))
+        read_file_and_verify(
+            files, folder / name, manifest, partial(read_and_discard, size=_tensor_data_bytes(manifest, name))
+        )
 
 
-def _data_bytes(manifest: Manifest, file: str) -> int:
+def _tensor_data_bytes(manifest: Manifest, file: str) -> int:
     """Return how many bytes follow a file's header."""
     shards = manifest.shards_in(file)
     return shards[-1][1].end if shards else 0
 
 
-def read_past(checksum: Checksum, size: int) -> None:
+def read_and_discard(checksum: Checksum, size: int) -> None:
     """Have a checksum take bytes that nobody needs, through a few buffers again and again."""
     kept: list[memoryview] = []
     for number, start in enumerate(range(0, size, CHUNK_BYTES)):
@@ -155,7 +159,7 @@ def read_past(checksum: Checksum, size: int) -> None:
         checksum.fill(kept[place][: size - start])
 
 
-def check_structure(folder: Path, files: CheckpointFiles, manifest: Manifest) -> None:
+def check_manifest_structure(folder: Path, files: CheckpointFiles, manifest: Manifest) -> None:
     """Check what can be known before a file is read: names, sizes, shapes, and whether shards make wholes.
 
     After this no tensor needs more memory than its files have bytes on the disk.
@@ -168,22 +172,22 @@ def check_structure(folder: Path, files: CheckpointFiles, manifest: Manifest) ->
             f"{min(foreign)}: it is no part of the checkpoint, whose manifest does not name it"
         )
     for name, promised in manifest.files.items():
-        with opened_file(files, folder / name) as (_, size):
+        with open_regular_file(files, folder / name) as (_, size):
             if size != promised.bytes:
                 raise DamagedCheckpointError(f"{name}: it has {size} bytes instead of {promised.bytes}")
     try:
         for name, tensor in manifest.tensors.items():
-            check_shards(name, tensor)
+            check_shards_fill_tensor(name, tensor)
         for name in manifest.files:
-            _check_tiling(name, manifest)
+            _check_shards_tile_file(name, manifest)
         for node in saved_tensor_nodes(manifest.state):
-            _check_node(node, manifest)
+            _check_tensor_node(node, manifest)
         saved_tensor_nodes({"dict": manifest.summary.metrics})
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedCheckpointError(f"{MANIFEST_NAME}: {error}") from error
 
 
-def _check_tiling(file: str, manifest: Manifest) -> None:
+def _check_shards_tile_file(file: str, manifest: Manifest) -> None:
     at = 0
     for name, shard in manifest.shards_in(file):
         if shard.begin != at:
@@ -194,7 +198,7 @@ def _check_tiling(file: str, manifest: Manifest) -> None:
         raise ValueError(f"the tensors in {file} need {at} bytes, and it has {manifest.files[file].bytes}")
 
 
-def _check_node(node: dict[str, Any], manifest: Manifest) -> None:
+def _check_tensor_node(node: dict[str, Any], manifest: Manifest) -> None:
     name = manifest.tensor_name(node)
     if name not in manifest.tensors:
         raise ValueError(f"the state names the tensor {name!r}, which is not among the tensors")
@@ -215,7 +219,7 @@ def _check_node(node: dict[str, Any], manifest: Manifest) -> None:
         raise ValueError(f"a view of {name!r} ends at element {last}, of {size}")
 
 
-def check_shards(name: str, tensor: ManifestTensor) -> None:
+def check_shards_fill_tensor(name: str, tensor: ManifestTensor) -> None:
     """Raise ValueError unless the shards fill the tensor exactly."""
     element = DTYPES[tensor.dtype].element_bytes
     for shard in tensor.shards:
@@ -224,14 +228,14 @@ def check_shards(name: str, tensor: ManifestTensor) -> None:
     if tensor.stride is not None and not is_dense_in_checkpoint(tensor.shape, tensor.stride):
         raise ValueError(f"{name!r} of shape {tensor.shape} can't have the strides {tensor.stride}")
     volume = sum(math.prod(shard.shape) for shard in tensor.shards)
-    if volume != math.prod(tensor.shape) or not tensor.shards or _overlap(tensor.shards):
+    if volume != math.prod(tensor.shape) or not tensor.shards or _has_overlapping_boxes(tensor.shards):
         raise ValueError(
             f"the {len(tensor.shards)} shards of {name!r} do not make a tensor of shape {tensor.shape}"
         )
 
 
-def _overlap(shards: tuple[TensorShard, ...]) -> bool:
-    boxes = sorted(CheckpointBox(shard.offset, shard.shape) for shard in shards if 0 not in shard.shape)
+def _has_overlapping_boxes(shards: tuple[TensorShard, ...]) -> bool:
+    boxes = sorted(TensorBox(shard.offset, shard.shape) for shard in shards if 0 not in shard.shape)
     for index, box in enumerate(boxes):
         for other in boxes[index + 1 :]:
             if not box.offset or other.offset[0] >= box.offset[0] + box.shape[0]:
@@ -241,7 +245,7 @@ def _overlap(shards: tuple[TensorShard, ...]) -> bool:
     return False
 
 
-def scan_file(
+def read_file_and_verify(
     files: CheckpointFiles, path: Path, manifest: Manifest, read: Callable[[Checksum], None]
 ) -> None:
     """Read a file once, and raise DamagedError unless every byte is as promised.
@@ -249,23 +253,23 @@ def scan_file(
     `read` gives memory for its tensors, in their order, to the checksum, which fills it. The manifest's structure must have been
     checked. What was read must not be used before this returns.
     """
-    data_bytes = _data_bytes(manifest, path.name)
+    data_bytes = _tensor_data_bytes(manifest, path.name)
     try:
         with (
-            opened_file(files, path) as (descriptor, size),
+            open_regular_file(files, path) as (descriptor, size),
             Checksum(
-                kind=digest_of_format(manifest.format), read=partial(read_into, files, descriptor)
+                kind=hash_scheme_of_format(manifest.format), read=partial(read_into, files, descriptor)
             ) as digest,
         ):
-            header, checksum = _read(files, descriptor, size - data_bytes, read, digest)
+            header, checksum = _read_header_and_tensors(files, descriptor, size - data_bytes, read, digest)
         if checksum != manifest.files[path.name].checksum:
             raise ValueError("its content does not have the checksum in the manifest")
-        _check_header(parse_json_header(header[8:]), manifest.shards_in(path.name), manifest)
+        _check_safetensors_header(parse_json_header(header[8:]), manifest.shards_in(path.name), manifest)
     except ValueError as error:
         raise DamagedCheckpointError(f"{path.name}: {error}") from error
 
 
-def _read(
+def _read_header_and_tensors(
     files: CheckpointFiles,
     descriptor: int,
     header_bytes: int,
@@ -282,11 +286,13 @@ def _read(
     return header, digest.hexdigest()
 
 
-def _check_header(header: dict[str, Any], shards: list[tuple[str, TensorShard]], manifest: Manifest) -> None:
+def _check_safetensors_header(
+    header: dict[str, Any], shards: list[tuple[str, TensorShard]], manifest: Manifest
+) -> None:
     for name, shard in shards:
         stored = DTYPES[manifest.tensors[name].dtype]
-        expected = safetensors_json(stored.code, stored.shape(shard.shape), shard.begin, shard.end)
+        expected = safetensors_entry_json(stored.code, stored.shape(shard.shape), shard.begin, shard.end)
         if (found := header.pop(shard.key, None)) != expected:
             raise ValueError(f"it does not hold {name!r} as {expected}, but {found}")
-    if header:  # these fill all that follows it: `_check_tiling`
+    if header:  # these fill all that follows it: `_check_shards_tile_file`
         raise ValueError(f"its header has {min(header)!r}, which the manifest does not name")

@@ -16,24 +16,30 @@ from torch.nn.parameter import is_lazy
 from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.checkpoints.differences import (
     Differences,
-    Missing,
+    MissingWeight,
     compare_weight_names,
-    renaming_of_weights,
+    weight_renaming_code,
 )
 from truestep.checkpoints.dtypes import CODES, DTYPES
 from truestep.checkpoints.files import CheckpointFiles, sync_folder, write_file
-from truestep.checkpoints.imports import SUFFIX, holds_parts, part_of_weights, read_weights_file, weights_in
+from truestep.checkpoints.imports import (
+    SUFFIX,
+    extract_state_dict,
+    has_partial_weights,
+    partial_weights_message,
+    read_weights_file,
+)
 from truestep.checkpoints.layout import LEARNERS, lay_out_file
 from truestep.checkpoints.listing import select_checkpoint
 from truestep.checkpoints.manifest import MANIFEST_NAME
 from truestep.checkpoints.regions import (
     TensorRegion,
-    as_it_shows,
+    resolve_conj_and_neg,
     saved_dtype_name,
     why_tensor_cannot_be_saved,
 )
 from truestep.checkpoints.snapshot import direct_image
-from truestep.checkpoints.sources import read_newest
+from truestep.checkpoints.sources import read_newest_checkpoint
 from truestep.checkpoints.tree import state_children, state_subtree
 from truestep.core.errors import CheckpointError
 from truestep.core.wording import a_type
@@ -45,7 +51,7 @@ _TORCH_SUFFIXES = (".pt", ".pth")
 _EXACT_RESUME = {"name", "files", "place"}  # what ts.lightning.ExactResume and its kin save
 
 
-def fit_weights(
+def load_matching_weights(
     module: nn.Module, found: Mapping[str, Tensor], shown: str, *, strict: bool = True
 ) -> Differences:
     """Load weights by name into a module: all of them, or, where a name or a shape does not fit, none.
@@ -62,24 +68,26 @@ def fit_weights(
             f"ts.load_weights was given {given}. Make the module first, as it was made for the training: {_MADE}."
         )
     expected = module.state_dict()
-    comparison = compare_weight_names(_shapes(expected), _shapes(found))
-    differences = _without_ties(comparison.differences, comparison.pairs, expected)
+    comparison = compare_weight_names(_shapes_by_name(expected), _shapes_by_name(found))
+    differences = _drop_tied_weights(comparison.differences, comparison.pairs, expected)
     reshaped = {item.name for item in differences.reshaped}
     fitting = {name: found[other] for name, other in comparison.pairs.items() if name not in reshaped}
     if differences and (strict or not fitting):
-        raise CheckpointError(_refusal(module, found, shown, differences, num_fitting=len(fitting)))
+        raise CheckpointError(
+            _weights_mismatch_message(module, found, shown, differences, num_fitting=len(fitting))
+        )
     # Names and shapes were compared above; torch would ask for the other names of tied weights, too.
     try:
         module.load_state_dict(fitting, strict=False)
     except RuntimeError as error:
-        if holds_parts(fitting):
-            raise CheckpointError(part_of_weights(shown)) from error
+        if has_partial_weights(fitting):
+            raise CheckpointError(partial_weights_message(shown)) from error
         raise
     num_tied = len(expected) - len(differences.missing) - len(comparison.pairs)
     return replace(differences, num_loaded=len(fitting) + num_tied, num_expected=len(expected))
 
 
-def _refusal(
+def _weights_mismatch_message(
     module: nn.Module,
     found: Mapping[str, Tensor],
     shown: str,
@@ -93,25 +101,25 @@ def _refusal(
     if not num_fitting:
         said = f"Of the weights of {shown} none fits {kind} (0 of {len(expected)}); nothing was loaded."
     source = f"ts.read_checkpoint(ts.export_weights({shown!r}, 'weights.safetensors'))"
-    advice = _held_as(expected, found) or renaming_of_weights(
+    advice = _attribute_wrapping_hint(expected, found) or weight_renaming_code(
         differences, found, "state" if shown == GIVEN else source
     )
     rest = "To load what fits: strict=False." if num_fitting else ""
     return f"{said}\n{differences}\n{advice}{rest}".rstrip()
 
 
-def weights_fit(module: nn.Module, source: Any) -> bool:
+def has_all_weights_of(module: nn.Module, source: Any) -> bool:
     """Whether a state dict, or what holds one, has all weights of a module, by whatever names."""
     try:
         found = read_weights(source)
     except (CheckpointError, OSError):
         return False
     expected = module.state_dict()
-    comparison = compare_weight_names(_shapes(expected), _shapes(found))
-    return not _without_ties(comparison.differences, comparison.pairs, expected)
+    comparison = compare_weight_names(_shapes_by_name(expected), _shapes_by_name(found))
+    return not _drop_tied_weights(comparison.differences, comparison.pairs, expected)
 
 
-def _held_as(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
+def _attribute_wrapping_hint(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
     """Return what to write where the weights are those of the module as an attribute of another."""
     prefix = next(iter(found), "").partition(".")[0]
     if {f"{prefix}.{name}" for name in expected} != set(found):
@@ -141,26 +149,28 @@ def read_weights(
         )
     if checkpoint is not None and (isinstance(source, Mapping) or not Path(source).is_dir()):
         raise CheckpointError(
-            f"checkpoint={checkpoint!r} chooses among those of a run, and {show_source(source)} is no run's directory."
+            f"checkpoint={checkpoint!r} chooses among those of a run, and {describe_weights_source(source)} is no run's directory."
         )
     if isinstance(source, Mapping):
-        return weights_in(source, lambda: "The dict")
+        return extract_state_dict(source, lambda: "The dict")
     path = Path(source)
     if not path.is_dir():
         if learner or averages:
             raise CheckpointError(f"{path} is a file, not a run: it has neither learners nor averages.")
-        return weights_in(read_weights_file(path), lambda: str(path))
+        return extract_state_dict(read_weights_file(path), lambda: str(path))
     if checkpoint is not None:
         return learner_weights(select_checkpoint(path, str(checkpoint), files), learner, averages=averages)
     try:
-        return read_newest(path, lambda found: learner_weights(found, learner, averages=averages), files)[1]
+        return read_newest_checkpoint(
+            path, lambda found: learner_weights(found, learner, averages=averages), files
+        )[1]
     except CheckpointError as error:
-        if (advice := _files_of_others(path)) is None:
+        if (advice := _foreign_weights_hint(path)) is None:
             raise
         raise CheckpointError(advice) from error
 
 
-def _files_of_others(folder: Path) -> str | None:
+def _foreign_weights_hint(folder: Path) -> str | None:
     """Return what to write for a folder that another library saved weights in; None where it holds no such file."""
     weights = [*sorted(folder.glob(f"*{SUFFIX}")), *sorted(folder.glob("pytorch_model*.bin"))]
     # a checkpoint of ours that is damaged has its own words, also one that lost its manifest
@@ -203,10 +213,10 @@ def learner_weights(checkpoint: Checkpoint, learner: str | None, *, averages: bo
             f"{checkpoint.path} holds no averages of {name!r}: it was trained without. Leave averages=True out, and give a "
             "training that is to keep some run.learner(module, optimizer, ema=ts.EMA(0.999))."
         )
-    return _averaged(weights, checkpoint.load(LEARNERS, name, "averages")) if averages else weights
+    return _replace_by_averages(weights, checkpoint.load(LEARNERS, name, "averages")) if averages else weights
 
 
-def _averaged(weights: dict[str, Tensor], averages: dict[str, Tensor]) -> dict[str, Tensor]:
+def _replace_by_averages(weights: dict[str, Tensor], averages: dict[str, Tensor]) -> dict[str, Tensor]:
     """Put averages in the place of weights; buffers have none, and tied weights share one."""
     # `load` gives tied weights one tensor, so identity finds the other names.
     shared = {id(weights[name]): average for name, average in averages.items()}
@@ -223,7 +233,9 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
     """Write weights into one plain file, which appears whole or not at all."""
     check_weights_file(path)
     is_torch = path.suffix in _TORCH_SUFFIXES
-    _replace_file(path, [_torch_file(weights)] if is_torch else _safetensors_pieces(weights))
+    _write_file_atomically(
+        path, [_serialize_with_torch_save(weights)] if is_torch else _safetensors_pieces(weights)
+    )
 
 
 def _safetensors_pieces(weights: dict[str, Tensor]) -> list[memoryview]:
@@ -238,23 +250,23 @@ def _storable_weight(name: str, value: Any) -> Tensor:
         kind = type(value).__name__
         raise CheckpointError(f"{name!r} is a {kind}, and safetensors hold tensors alone: write to .pt.")
     # a subclass that only adds methods is a tensor like any other; one that takes over what is computed may hold others
-    plain = value.as_subclass(Tensor) if _only_adds_methods(value) else value
+    plain = value.as_subclass(Tensor) if _is_plain_tensor_subclass(value) else value
     problem = why_tensor_cannot_be_saved(plain)
     if problem is None and CODES.get(DTYPES[saved_dtype_name(plain)].code) != saved_dtype_name(plain):
         problem = f"has the dtype {plain.dtype}, which would be read as another: such files have no name for it; write to .pt"
     if problem is not None:
         raise CheckpointError(f"{name!r} can't be written to a safetensors file: it {problem}.")
-    return as_it_shows(plain)
+    return resolve_conj_and_neg(plain)
 
 
-def _only_adds_methods(tensor: Tensor) -> bool:
+def _is_plain_tensor_subclass(tensor: Tensor) -> bool:
     kind = type(tensor)
     if kind in (Tensor, nn.Parameter) or is_lazy(tensor):
         return False
     return kind.__torch_dispatch__ is Tensor.__torch_dispatch__
 
 
-def _torch_file(weights: dict[str, Tensor]) -> memoryview:
+def _serialize_with_torch_save(weights: dict[str, Tensor]) -> memoryview:
     import io
 
     for name, value in weights.items():
@@ -268,7 +280,7 @@ def _torch_file(weights: dict[str, Tensor]) -> memoryview:
     return buffer.getbuffer()
 
 
-def _replace_file(path: Path, pieces: list[memoryview]) -> None:
+def _write_file_atomically(path: Path, pieces: list[memoryview]) -> None:
     files = CheckpointFiles()
     # Beside the target, since a rename does not cross file systems.
     temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
@@ -282,30 +294,30 @@ def _replace_file(path: Path, pieces: list[memoryview]) -> None:
         raise CheckpointError(f"{path} could not be written: {error}.") from error
 
 
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+def _shapes_by_name(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     # what get_extra_state gives is no tensor and has no shape to compare
     return {name: tuple(getattr(tensor, "shape", ())) for name, tensor in tensors.items()}
 
 
-def _without_ties(
+def _drop_tied_weights(
     differences: Differences, pairs: Mapping[str, str], expected: Mapping[str, Tensor]
 ) -> Differences:
     """Leave out what is loaded under another of its names: many programs save tied weights once."""
 
-    def memory(name: str) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    def memory_key(name: str) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         tensor = expected[name]
         # the same memory, seen in the same way
         return tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride())
 
-    loaded = {memory(name) for name in pairs if isinstance(expected[name], Tensor)}
+    loaded = {memory_key(name) for name in pairs if isinstance(expected[name], Tensor)}
 
-    def is_tied(item: Missing) -> bool:
-        return math.prod(item.shape) > 0 and memory(item.name) in loaded
+    def is_tied(item: MissingWeight) -> bool:
+        return math.prod(item.shape) > 0 and memory_key(item.name) in loaded
 
     missing = tuple(item for item in differences.missing if not is_tied(item))
     return Differences(missing, differences.unexpected, differences.reshaped)
 
 
-def show_source(source: Source) -> str:
+def describe_weights_source(source: Source) -> str:
     """Return what a message calls a source of weights."""
     return GIVEN if isinstance(source, Mapping) else str(source)

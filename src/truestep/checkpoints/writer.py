@@ -19,7 +19,7 @@ class BackgroundCheckpointWriter:
         self._error: BaseException | None = None
         # exit functions are inherited by forked children, which must not report the parent's failure
         self._process = os.getpid()
-        atexit.register(self._report)
+        atexit.register(self._report_failed_save)
 
     @property
     def busy(self) -> bool:
@@ -29,15 +29,15 @@ class BackgroundCheckpointWriter:
     def start(self, job: Callable[[], None]) -> None:
         """Begin a job; `wait` must have been called since the last one."""
         assert self._thread is None
-        thread = threading.Thread(target=self._run, args=(job,), name="truestep-checkpoint")
+        thread = threading.Thread(target=self._run_writer_job, args=(job,), name="truestep-checkpoint")
         try:
             thread.start()
         except RuntimeError:
-            self._run(job)  # the system has no more threads: the caller waits for the job
+            self._run_writer_job(job)  # the system has no more threads: the caller waits for the job
         else:
             self._thread = thread
 
-    def _run(self, job: Callable[[], None]) -> None:
+    def _run_writer_job(self, job: Callable[[], None]) -> None:
         try:
             job()
         except BaseException as error:  # noqa: BLE001 -- raised again in the caller's thread
@@ -59,9 +59,9 @@ class BackgroundCheckpointWriter:
     def close(self) -> None:
         """Wait, and look no more after what may fail until the interpreter's end."""
         self.wait()
-        atexit.unregister(self._report)
+        atexit.unregister(self._report_failed_save)
 
-    def _report(self) -> None:
+    def _report_failed_save(self) -> None:
         """Say at the interpreter's end what nobody asked for: a failed save must not pass in silence."""
         if self._error is not None and os.getpid() == self._process:
             sys.stderr.write(f"truestep: {self._error}\n")

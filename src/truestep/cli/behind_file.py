@@ -21,7 +21,7 @@ _OF_OTHERS = ("launch",)  # whose options others' launchers have, and few script
 _UNKNOWN = "unrecognized arguments: "
 
 
-class ModuleEndsOptions(TyperCommand):
+class CommandWithModuleOption(TyperCommand):
     """A command whose `-m MODULE` ends its own options, as Python's does: all that follows is the module's."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -67,7 +67,7 @@ class OptionsBehindFile:
             arguments: what stands behind it.
             text: the script's; a misspelt option of the command is one whose name it does not hold.
         """
-        own = [*own_options(context, arguments, text)]
+        own = [*command_options_among_words(context, arguments, text)]
         if not own:
             return None
         moved = [word for _, meant in own for word in meant]
@@ -77,13 +77,13 @@ class OptionsBehindFile:
                 place for place in range(len(left)) if (*left[place : place + len(option)],) == option
             )
             del left[start : start + len(option)]
-        before = _given_before(context, file, arguments)
+        before = _options_before_file(context, file, arguments)
         words = ["truestep", context.info_name, *before, *moved, *file, *left]
         given = tuple(word for option, _ in own for word in option)
         return cls(given, shlex.join(words), context.info_name, tuple(moved))
 
 
-def missing_arguments(file: Sequence[str], given: Sequence[str], said: str) -> str:
+def missing_script_arguments_hint(file: Sequence[str], given: Sequence[str], said: str) -> str:
     """Return what to write where a script's own command line ended it, `said` being what it said of that."""
     if said.startswith(_UNKNOWN):
         unknown = said.removeprefix(_UNKNOWN).split()
@@ -101,7 +101,7 @@ def missing_arguments(file: Sequence[str], given: Sequence[str], said: str) -> s
     )
 
 
-def own_options(
+def command_options_among_words(
     context: Any, words: Sequence[str], text: str | None = None
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Yield each option of a command among some words, with its value, as it is written and as it is spelt; `--` ends them.
@@ -115,8 +115,10 @@ def own_options(
     while waiting and waiting[0] != END_OF_OPTIONS:
         word = waiting.pop(0)
         name, equals, value = word.partition("=")
-        spelt = _as_spelt(name, known, text) if name.startswith("-") else None
-        spelt = spelt or (_by_other_name(name, known, text) if context.info_name in _OF_OTHERS else None)
+        spelt = _match_command_option(name, known, text) if name.startswith("-") else None
+        spelt = spelt or (
+            _match_other_launchers_option(name, known, text) if context.info_name in _OF_OTHERS else None
+        )
         if spelt is None:
             continue
         option = known[spelt]
@@ -130,12 +132,12 @@ def own_options(
         if not equals and not waiting:
             continue
         found = (word,) if equals else (word, waiting[0])
-        if _is_taken(option, value if equals else waiting[0], context):
+        if _accepts_option_value(option, value if equals else waiting[0], context):
             yield found, (f"{spelt}{equals}{value}", *found[1:])
             del waiting[: len(found) - 1]
 
 
-def _as_spelt(name: str, known: Iterable[str], text: str | None) -> str | None:
+def _match_command_option(name: str, known: Iterable[str], text: str | None) -> str | None:
     """Return the option that was meant; longer words than it, and those that the script's text holds, are the script's."""
     if not name.startswith("--"):  # one of a single letter may be anybody's who reads a command line
         is_read = text is None or re.search(rf"argv|pars|[\"']{name}[\"']", text)
@@ -149,7 +151,7 @@ def _as_spelt(name: str, known: Iterable[str], text: str | None) -> str | None:
     return None if bare in text or bare.replace("-", "_") in text else near[0]
 
 
-def _by_other_name(name: str, known: Iterable[str], text: str | None) -> str | None:
+def _match_other_launchers_option(name: str, known: Iterable[str], text: str | None) -> str | None:
     """Return the option that other launchers call by a name which the script's text does not hold."""
     bare = name.removeprefix("--").replace("-", "_")
     words = {each.removeprefix("--").replace("-", "_"): each for each in known if each.startswith("--")}
@@ -157,7 +159,7 @@ def _by_other_name(name: str, known: Iterable[str], text: str | None) -> str | N
     return words[other] if other and text is not None and bare not in text.replace("-", "_") else None
 
 
-def _is_taken(option: Any, value: str, context: Any) -> bool:
+def _accepts_option_value(option: Any, value: str, context: Any) -> bool:
     try:
         option.process_value(context, [value] if option.multiple else value)
     except USAGE_ERROR:
@@ -165,7 +167,7 @@ def _is_taken(option: Any, value: str, context: Any) -> bool:
     return True
 
 
-def _given_before(context: Any, file: Sequence[str], arguments: Sequence[str]) -> list[str]:
+def _options_before_file(context: Any, file: Sequence[str], arguments: Sequence[str]) -> list[str]:
     """Return the options that were given in front of the file."""
     given, behind = sys.argv[1:], [*file, *arguments]
     if behind == given[-len(behind) :] and given[:1] == [context.info_name]:

@@ -16,29 +16,29 @@ from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.listing import (
     checkpoint_contents,
     checkpoint_overview,
-    checkpoint_problem,
+    find_checkpoint_damage,
     select_checkpoint,
 )
-from truestep.checkpoints.of_others import instead_of_run
-from truestep.checkpoints.sources import read_newest
+from truestep.checkpoints.of_others import describe_path_without_run
+from truestep.checkpoints.sources import read_newest_checkpoint
 from truestep.cli import screen
 from truestep.cli.options import Json
 from truestep.cli.statuses import EXIT_FAILED
-from truestep.cli.usage import EXAMPLE, NamedCommands
+from truestep.cli.usage import EXAMPLE, CommandGroupWithSuggestions
 from truestep.core.errors import OptionError
 from truestep.core.metric_names import MEASURED
-from truestep.core.results import plain_result
-from truestep.core.wording import byte_size, counted
-from truestep.mirror.address import address_of
+from truestep.core.results import result_to_plain
+from truestep.core.wording import bytes_text, plural
+from truestep.mirror.address import mirror_address_or_none
 from truestep.mirror.folder import CHECKPOINTS
-from truestep.mirror.reading import StoredFiles, read_run
+from truestep.mirror.reading import StoredFiles, read_local_or_stored_run
 from truestep.report.listing import reportable_runs_in
 
 if TYPE_CHECKING:
     from truestep.checkpoints.compare import StateChange
 
 app = typer.Typer(
-    cls=NamedCommands,
+    cls=CommandGroupWithSuggestions,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -58,7 +58,7 @@ Which = Annotated[
 LONG_LIST = 16
 
 
-class Mode(Enum):
+class BestMetricMode(Enum):
     """Which of two values of a metric is better."""
 
     MAX = "max"
@@ -68,14 +68,17 @@ class Mode(Enum):
 @app.command("list", epilog=f"{EXAMPLE}truestep checkpoints list runs/digits")
 def list_checkpoints(run: Run, as_json: Json = False) -> None:
     """List the checkpoints, newest first, from their manifests alone."""
-    found = read_run(run, checkpoint_overview)
+    found = read_local_or_stored_run(run, checkpoint_overview)
     if as_json:
-        _print_json({"checkpoints": [_entry(item) for item in found]})
+        _print_json({"checkpoints": [_checkpoint_json_entry(item) for item in found]})
     elif not found:
-        _print(f"no checkpoints in {run}.{_instead_of(run)}")
+        _print_line(f"no checkpoints in {run}.{_no_checkpoints_hint(run)}")
     else:
-        _table(["name", "saved at", "why", "size", "state", "metrics"], [_row(item) for item in found])
-    if not found and not _runs_at(run):  # one may have saved nothing yet
+        _print_table(
+            ["name", "saved at", "why", "size", "state", "metrics"],
+            [_checkpoint_table_row(item) for item in found],
+        )
+    if not found and not _run_folders_at(run):  # one may have saved nothing yet
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -84,18 +87,20 @@ def verify(run: Run, as_json: Json = False) -> None:
     """Read every byte of every checkpoint and compare it with its checksum; exit 1 if any is damaged."""
     results: list[dict[str, Any]] = []
 
-    def verified(path: Path, files: CheckpointFiles) -> None:
+    def verify_checkpoints_at(path: Path, files: CheckpointFiles) -> None:
         for item in checkpoint_overview(path, files):
-            problem = item.reason if isinstance(item, PassedOver) else checkpoint_problem(item)
+            problem = item.reason if isinstance(item, PassedOver) else find_checkpoint_damage(item)
             results.append({"name": item.name, "sound": problem is None, "problem": problem})
             if not as_json:
-                _print(f"{item.name}  {'sound' if problem is None else f'DAMAGED  {problem}'}")
+                _print_line(f"{item.name}  {'sound' if problem is None else f'DAMAGED  {problem}'}")
 
-    read_run(run, verified)
+    read_local_or_stored_run(run, verify_checkpoints_at)
     if as_json:
         _print_json({"checkpoints": results})
     if not results:
-        screen.warn_on_screen(f"{run} has no checkpoints: there was nothing to verify.{_instead_of(run)}")
+        screen.warn_on_screen(
+            f"{run} has no checkpoints: there was nothing to verify.{_no_checkpoints_hint(run)}"
+        )
     if not results or not all(result["sound"] for result in results):
         raise typer.Exit(EXIT_FAILED)
 
@@ -103,15 +108,15 @@ def verify(run: Run, as_json: Json = False) -> None:
 @app.command(epilog=f"{EXAMPLE}truestep checkpoints show runs/digits")
 def show(run: Run, which: Which = None, as_json: Json = False) -> None:
     """Show what a checkpoint holds: its tensors with dtype and shape, and every other value."""
-    checkpoint = read_run(run, lambda path, files: _chosen(path, files, which))
+    checkpoint = read_local_or_stored_run(run, lambda path, files: _select_with_warnings(path, files, which))
     values = checkpoint_contents(checkpoint)
     if as_json:
-        _print_json({**_entry(checkpoint), "contents": values})
+        _print_json({**_checkpoint_json_entry(checkpoint), "contents": values})
         return
-    created, reason, size, state = _row(checkpoint)[1:5]
-    metrics = (f"  {name}={_number(metric)}" for name, metric in checkpoint.metrics.items())
+    created, reason, size, state = _checkpoint_table_row(checkpoint)[1:5]
+    metrics = (f"  {name}={_format_metric(metric)}" for name, metric in checkpoint.metrics.items())
     held = (f"  {name}  {value}" for name, value in _without_long_lists(values).items())
-    screen.show_lines([f"{checkpoint.name}  {reason}, {state}, {size}, {created}", *metrics, *held])
+    screen.print_wrapped_lines([f"{checkpoint.name}  {reason}, {state}, {size}, {created}", *metrics, *held])
 
 
 @app.command(epilog=f"{EXAMPLE}truestep checkpoints diff runs/a runs/b")
@@ -131,19 +136,21 @@ def diff(
     """
     from truestep.checkpoints.compare import compare_states
 
-    before, old = _loaded(run, None if second is None else first)
-    after, new = _loaded(first, None) if second is None else _loaded(run, second)
+    before, old = _load_checkpoint_state(run, None if second is None else first)
+    after, new = (
+        _load_checkpoint_state(first, None) if second is None else _load_checkpoint_state(run, second)
+    )
     found = compare_states(old, new)
     if as_json:
         paths = {"first": before, "second": after}
         _print_json({**paths, **found.to_dict()})
     else:
-        screen.show_lines([*_shown_changes(found.changes), str(found)])
+        screen.print_wrapped_lines([*_change_lines(found.changes), str(found)])
     if found.changes:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _shown_changes(changes: "Sequence[StateChange]") -> list[str]:
+def _change_lines(changes: "Sequence[StateChange]") -> list[str]:
     """Return the lines of changes: of the models first, then of values, as settings, then of optimizers; of each kind some."""
     kinds: list[list[str]] = [[], [], []]
     for each in changes:
@@ -176,9 +183,9 @@ def export(
     """Write the weights alone into one plain file that other programs read."""
     from truestep.mirror.sources import export_weights
 
-    with _warnings_on_screen():
+    with _print_warnings_on_screen():
         path = str(export_weights(run, target, checkpoint=which, learner=learner, averages=averages))
-    _print_json({"path": path}) if as_json else _print(path)
+    _print_json({"path": path}) if as_json else _print_line(path)
 
 
 @app.command(epilog=f"{EXAMPLE}truestep checkpoints prune runs/digits --last 2")
@@ -189,7 +196,7 @@ def prune(
     best: Annotated[int, typer.Option(help="Keep this many of the best.")] = 0,
     best_metric: Annotated[str | None, typer.Option(help="The metric that says which are best.")] = None,
     best_mode: Annotated[
-        Mode | None,
+        BestMetricMode | None,
         typer.Option(help="Whether the highest or the lowest is best; of a loss it must be said."),
     ] = None,
     every: Annotated[int | None, typer.Option(help="Keep those whose step is a multiple.")] = None,
@@ -207,7 +214,7 @@ def prune(
         best_mode=None if best_mode is None else best_mode.value,
         every=every,
     )
-    if (address := address_of(run)) is not None:
+    if (address := mirror_address_or_none(run)) is not None:
         raise OptionError(
             f"{address} is a mirror, and what a mirror keeps is what the run's ts.Saving says: no other process removes anything "
             "there. Give a folder to prune."
@@ -217,50 +224,50 @@ def prune(
         _print_json({"names": names, "removed": not dry_run})
         return
     for name in names:
-        _print(f"{'would remove' if dry_run else 'removed'} {name}")
+        _print_line(f"{'would remove' if dry_run else 'removed'} {name}")
     if not names:
         screen.warn_on_screen(
-            f"nothing was removed from {run}: {counted(len(checkpoint_overview(Path(run))), 'checkpoint')} there."
+            f"nothing was removed from {run}: {plural(len(checkpoint_overview(Path(run))), 'checkpoint')} there."
         )
 
 
-def _runs_at(run: str) -> list[Path]:
-    return [] if address_of(run) else reportable_runs_in(Path(run))
+def _run_folders_at(run: str) -> list[Path]:
+    return [] if mirror_address_or_none(run) else reportable_runs_in(Path(run))
 
 
-def _instead_of(run: str) -> str:
+def _no_checkpoints_hint(run: str) -> str:
     """Return what there is where no checkpoint is, as a sentence behind a blank."""
-    runs = _runs_at(run)
+    runs = _run_folders_at(run)
     if runs == [Path(run)]:
         return " The run has saved none yet."
     if runs:
         return f" `truestep runs {run}` lists the runs in it."
-    instead = "" if address_of(run) else instead_of_run(Path(run))
+    instead = "" if mirror_address_or_none(run) else describe_path_without_run(Path(run))
     return instead or " Write the folder of a run: truestep checkpoints list runs/digits"
 
 
-def _chosen(path: Path, files: CheckpointFiles, which: str | None) -> Checkpoint:
+def _select_with_warnings(path: Path, files: CheckpointFiles, which: str | None) -> Checkpoint:
     """Return a checkpoint; what was passed over to reach it is said on stderr."""
-    with _warnings_on_screen():
+    with _print_warnings_on_screen():
         if which is None and isinstance(files, StoredFiles):  # what is read of it later is checked then
-            return read_newest(path, lambda _: None, files)[0]
+            return read_newest_checkpoint(path, lambda _: None, files)[0]
         return select_checkpoint(path, which, files)
 
 
-def _loaded(run: str, which: str | None) -> tuple[str, Any]:
+def _load_checkpoint_state(run: str, which: str | None) -> tuple[str, Any]:
     """Return where a checkpoint is, and its state."""
 
-    def use(path: Path, files: CheckpointFiles) -> tuple[str, Any]:
-        checkpoint = _chosen(path, files, which)
-        address = address_of(run)
+    def load_from(path: Path, files: CheckpointFiles) -> tuple[str, Any]:
+        checkpoint = _select_with_warnings(path, files, which)
+        address = mirror_address_or_none(run)
         where = f"{address}/{CHECKPOINTS}/{checkpoint.name}" if address else str(checkpoint.path)
         return where, checkpoint.load()
 
-    return read_run(run, use)
+    return read_local_or_stored_run(run, load_from)
 
 
 @contextmanager
-def _warnings_on_screen() -> Iterator[None]:
+def _print_warnings_on_screen() -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
@@ -268,27 +275,27 @@ def _warnings_on_screen() -> Iterator[None]:
         screen.warn_on_screen(str(warning.message))
 
 
-def _entry(item: Checkpoint | PassedOver) -> dict[str, Any]:
+def _checkpoint_json_entry(item: Checkpoint | PassedOver) -> dict[str, Any]:
     if isinstance(item, PassedOver):
         return {"name": item.name, "problem": item.reason}
-    told = plain_result(item.summary) | {"size_bytes": item.bytes, "metrics": item.metrics}
+    told = result_to_plain(item.summary) | {"size_bytes": item.bytes, "metrics": item.metrics}
     del told["sequence"]
     return {"name": item.name, **told}
 
 
-def _row(item: Checkpoint | PassedOver) -> list[str]:
+def _checkpoint_table_row(item: Checkpoint | PassedOver) -> list[str]:
     if isinstance(item, PassedOver):
         return [item.name, "", "", "", f"damaged: {item.reason}", ""]
     summary = item.summary
     words = [] if summary.healthy else ["unhealthy"]
     words += [] if summary.complete else ["mid-step"]
     metrics = " ".join(
-        f"{name}={_number(value)}"
+        f"{name}={_format_metric(value)}"
         for name, value in item.metrics.items()
         if name.rpartition("/")[2] not in MEASURED  # nobody chooses a checkpoint by these
     )
     created = summary.created[:16].replace("T", " ")
-    return [item.name, created, summary.reason, byte_size(item.bytes), " ".join(words) or "whole", metrics]
+    return [item.name, created, summary.reason, bytes_text(item.bytes), " ".join(words) or "whole", metrics]
 
 
 def _without_long_lists(values: dict[str, str]) -> dict[str, str]:
@@ -304,11 +311,11 @@ def _without_long_lists(values: dict[str, str]) -> dict[str, str]:
     return shown
 
 
-def _number(value: Any) -> str:
+def _format_metric(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _table(columns: list[str], rows: list[list[str]]) -> None:
+def _print_table(columns: list[str], rows: list[list[str]]) -> None:
     from truestep.core.rich_names import Table, Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -316,11 +323,11 @@ def _table(columns: list[str], rows: list[list[str]]) -> None:
         table.add_column(column, no_wrap=number == 0, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    screen.show_on_screen(table)
+    screen.print_result_on_screen(table)
 
 
-def _print(text: str) -> None:
-    screen.tell_on_screen(text)
+def _print_line(text: str) -> None:
+    screen.print_line_on_screen(text)
 
 
 def _print_json(document: dict[str, Any]) -> None:

@@ -10,17 +10,17 @@ import typer
 from rich.syntax import ANSISyntaxTheme, Syntax
 
 from truestep.cli.options import Json
-from truestep.cli.screen import command_console, print_json_document, show_on_screen
+from truestep.cli.screen import command_console, print_json_document, print_result_on_screen
 from truestep.core.errors import OptionError
 from truestep.core.rich_names import Console, Style, Table, Text
 from truestep.doctor.address import check_docs_address, check_help
-from truestep.doctor.catalogue import checks, topic_of
+from truestep.doctor.catalogue import check_topic, checks
 from truestep.doctor.check import Check
 from truestep.doctor.listed import listed_mistakes
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 from truestep.doctor.reporting.findings import STYLES
 from truestep.doctor.retired import RETIRED, retired_codes, retired_line
-from truestep.doctor.searching import checks_with_words, no_such_check
+from truestep.doctor.searching import checks_with_words, no_such_check_message
 
 app = typer.Typer(add_completion=False)
 CHECK = typer.Argument(
@@ -62,23 +62,26 @@ def show_checks(
 ) -> None:
     """List the checks of the doctor, search them, or print the page of one with its examples."""
     check = " ".join(words) if words else None
-    wanted = _beginning_so(check)
+    wanted = _checks_with_code_prefix(check)
     gone = retired_codes(check) if check and not wanted else []
     if not gone:
         wanted = _matching_checks(check, wanted, how)
     if as_json:
-        listed, retired = [_entry(each) for each in wanted], {code: RETIRED[code].reason for code in gone}
+        listed, retired = (
+            [_check_json_entry(each) for each in wanted],
+            {code: RETIRED[code].reason for code in gone},
+        )
         print_json_document({"schema_version": SCHEMA_VERSION, "checks": listed, "retired": retired})
     elif gone:
         for code in gone:
-            show_on_screen(Text(retired_line(code)))
+            print_result_on_screen(Text(retired_line(code)))
     elif check and check.lower() in (wanted[0].code.lower(), wanted[0].name()):
-        _show_page(wanted[0], command_console())
+        _show_check_page(wanted[0], command_console())
     else:
-        _show_table(wanted)
+        _show_checks_table(wanted)
 
 
-def _beginning_so(check: str | None) -> list[type[Check]]:
+def _checks_with_code_prefix(check: str | None) -> list[type[Check]]:
     return [each for code, each in checks().items() if check is None or code.startswith(check.upper())]
 
 
@@ -91,15 +94,15 @@ def _matching_checks(check: str | None, found: list[type[Check]], how: How | Non
     if check is not None and not found:
         found = _checks_named(check) or checks_with_words(check)
         if not found:
-            raise OptionError(no_such_check(check))
-    chosen = [each for each in found if how is None or _how(each) in (how, How.BOTH)]
+            raise OptionError(no_such_check_message(check))
+    chosen = [each for each in found if how is None or _how_check_finds(each) in (how, How.BOTH)]
     if not chosen:
-        known = sorted({_how(each) for each in found})
+        known = sorted({_how_check_finds(each) for each in found})
         raise OptionError(f"No check of {check!r} has --how {how}, only {', '.join(known)}.")
     return chosen
 
 
-def _how(check: type[Check]) -> How:
+def _how_check_finds(check: type[Check]) -> How:
     found = check.found_by()
     return How(found[0]) if len(found) == 1 else How.BOTH
 
@@ -111,17 +114,17 @@ _FOUND = {
 }
 
 
-def _severity(check: type[Check]) -> Text:
+def _severities_text(check: type[Check]) -> Text:
     return Text(", ").join(Text(each, STYLES[each]) for each in check.severities())
 
 
-def _entry(check: type[Check]) -> dict[str, object]:
+def _check_json_entry(check: type[Check]) -> dict[str, object]:
     return {
         "code": check.code,
         "name": check.name(),
-        "topic": topic_of(check),
+        "topic": check_topic(check),
         "severities": check.severities(),
-        "how": _how(check),
+        "how": _how_check_finds(check),
         "is_preview": check.is_preview,
         **asdict(check.page()),
         "help": check_help(check.code),
@@ -132,37 +135,41 @@ _NARROW = 120  # columns: below, four severities in a line would leave too littl
 _SEVERITY_COLUMNS = len("bug, risk,")
 
 
-def _show_table(wanted: list[type[Check]]) -> None:
+def _show_checks_table(wanted: list[type[Check]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("code", "severity", "how", "mistake"):
         is_folded = name == "severity" and command_console().width < _NARROW
         most = _SEVERITY_COLUMNS if is_folded else None
         table.add_column(name, no_wrap=name != "mistake" and not is_folded, max_width=most)
     for check in wanted:
-        table.add_row(check.code, _severity(check), _how(check), check.page().summary)
-    show_on_screen(table)
+        table.add_row(check.code, _severities_text(check), _how_check_finds(check), check.page().summary)
+    print_result_on_screen(table)
     number = f"{len(wanted)} check{'s' if len(wanted) != 1 else ''}"
-    show_on_screen(Text(f"\n{number}. `truestep checks {wanted[0].code}` shows the page of one."))
+    print_result_on_screen(Text(f"\n{number}. `truestep checks {wanted[0].code}` shows the page of one."))
 
 
-def _show_page(check: type[Check], screen: Console) -> None:
+def _show_check_page(check: type[Check], screen: Console) -> None:
     page = check.page()
-    show_on_screen(Text.assemble((check.code, STYLES[check.severities()[0]]), "  ", (check.name(), "bold")))
-    show_on_screen(Text.assemble("severity ", _severity(check), f", found by {_FOUND[_how(check)]}\n"))
+    print_result_on_screen(
+        Text.assemble((check.code, STYLES[check.severities()[0]]), "  ", (check.name(), "bold"))
+    )
+    print_result_on_screen(
+        Text.assemble("severity ", _severities_text(check), f", found by {_FOUND[_how_check_finds(check)]}\n")
+    )
     if check.is_preview:
-        show_on_screen(
+        print_result_on_screen(
             Text("on trial: used with --preview, until it was true in code that its author did not know\n")
         )
-    show_on_screen(Text(f"{page.summary}\n\nWhy: {page.why}\n"))
+    print_result_on_screen(Text(f"{page.summary}\n\nWhy: {page.why}\n"))
     for title, code in page.examples():
-        show_on_screen(Text(f"{title}:", "bold"))
+        print_result_on_screen(Text(f"{title}:", "bold"))
         # Highlighted and printed apart: a Syntax of its own would fill each line with blanks up to the width.
         python = Syntax("", "python", theme=_READABLE, background_color="default")
         screen.print(python.highlight(textwrap.indent(code, "  ")), soft_wrap=True)
-    show_on_screen(Text(f"Fix: {page.fix}"))
-    show_on_screen(Text(f"\nEvidence: {page.evidence}"))
+    print_result_on_screen(Text(f"Fix: {page.fix}"))
+    print_result_on_screen(Text(f"\nEvidence: {page.evidence}"))
     if screen.encoding.startswith("utf"):
         for mistake in listed_mistakes(check.code):
-            show_on_screen(Text(f"In Chinese: {mistake}"))
+            print_result_on_screen(Text(f"In Chinese: {mistake}"))
     if address := check_docs_address(check.code):
-        show_on_screen(Text(f"See: {address}", f"link {address}"))
+        print_result_on_screen(Text(f"See: {address}", f"link {address}"))

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from truestep.cli.behind_file import ModuleEndsOptions, OptionsBehindFile, missing_arguments
+from truestep.cli.behind_file import CommandWithModuleOption, OptionsBehindFile, missing_script_arguments_hint
 from truestep.cli.read import (
     FAIL_ON,
     IGNORE,
     PREVIEW,
     SELECT,
     SHOW_ABSTENTIONS,
-    ReadOutput,
-    tell_files_read,
-    tell_passed_over,
+    ReadOutputFormat,
+    show_reading_progress,
+    warn_of_retired_checks,
 )
 from truestep.cli.usage import refuse_command_option
-from truestep.core.files import told_if_unwritable
+from truestep.core.files import explain_unwritable
 from truestep.core.rich_names import Console
 from truestep.doctor.finding import Severity
 from truestep.doctor.kept import source_readings_folder
@@ -42,7 +42,7 @@ app = typer.Typer(add_completion=False)
 PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
 
-@app.command(cls=ModuleEndsOptions, context_settings=PASS_ON)
+@app.command(cls=CommandWithModuleOption, context_settings=PASS_ON)
 def doctor(
     context: typer.Context,
     script: Annotated[
@@ -61,7 +61,9 @@ def doctor(
     preview: Annotated[bool, PREVIEW] = False,
     fail_on: Annotated[Severity, FAIL_ON] = Severity.RISK,
     baseline: Annotated[Path | None, typer.Option(help="Hide the findings that this file holds.")] = None,
-    output: Annotated[ReadOutput, typer.Option(help="How to print the report.")] = ReadOutput.TEXT,
+    output: Annotated[
+        ReadOutputFormat, typer.Option(help="How to print the report.")
+    ] = ReadOutputFormat.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
     report_to: Annotated[
         Path | None,
@@ -107,24 +109,24 @@ def doctor(
     to_run = WatchedScript(module or str(script), module is not None, tuple(rest))
     named = [str(script)] if module is None else ["-m", module]
     selection = configured_selection(Path.cwd(), select or [], ignore or [], baseline, preview=preview)
-    output = ReadOutput.JSON if as_json else output
+    output = ReadOutputFormat.JSON if as_json else output
     watch = Watch(
         WatchOptions(selection, max_steps=steps, probe=experiments, thorough=thorough, is_of_command=True)
     )
     if report_to is not None:
-        with told_if_unwritable("The report", report_to):  # before a training of hours
+        with explain_unwritable("The report", report_to):  # before a training of hours
             report_to.open("a").close()
-    with _streams(output is not ReadOutput.TEXT and report_to is None) as (stdout, stderr):
-        behind = OptionsBehindFile.among(context, named, rest, _text_of(to_run))
-        delivery = CommandReportDelivery(
+    with _stdout_and_stderr(output is not ReadOutputFormat.TEXT and report_to is None) as (stdout, stderr):
+        behind = OptionsBehindFile.among(context, named, rest, _read_script_text(to_run))
+        delivery = DoctorReportDelivery(
             output, report_to, stdout, stderr, fail_on, abstentions, behind, (named, rest)
         )
         with script_on_cpu() if cpu else contextlib.nullcontext():
-            status = _doctored(to_run, watch, delivery)
+            status = _read_and_run_script(to_run, watch, delivery)
     raise typer.Exit(status)
 
 
-def _text_of(script: "WatchedScript") -> str:
+def _read_script_text(script: "WatchedScript") -> str:
     """Return the script's text, to see which names it knows."""
     with contextlib.suppress(OSError):
         return "".join(each.read_text("utf-8", errors="replace") for each in script.sources())
@@ -132,10 +134,10 @@ def _text_of(script: "WatchedScript") -> str:
 
 
 @dataclass(frozen=True)
-class CommandReportDelivery:
+class DoctorReportDelivery:
     """How the report is given, and where."""
 
-    output: ReadOutput
+    output: ReadOutputFormat
     path: Path | None
     stdout: TextIO
     stderr: TextIO
@@ -144,49 +146,49 @@ class CommandReportDelivery:
     behind: OptionsBehindFile | None  # options that the doctor did not take
     called: tuple[list[str], list[str]]  # what names the script, and what it was given
 
-    def deliver(self, report: "WatchedRunReport") -> int:
+    def deliver_report(self, report: "WatchedRunReport") -> int:
         """Print or write the report, behind all that the script printed; return the status to end with."""
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):  # the script may have closed it
                 stream.flush()
         if self.path is None:
-            is_text = self.output is ReadOutput.TEXT
-            self._print(report, self.stderr if is_text else self.stdout, width=None)
+            is_text = self.output is ReadOutputFormat.TEXT
+            self._print_report(report, self.stderr if is_text else self.stdout, width=None)
         else:
             with self.path.open("w", encoding="utf-8") as file:
-                self._print(report, file, width=100)
-        if self.behind is not None and self.output is not ReadOutput.TEXT:
+                self._print_report(report, file, width=100)
+        if self.behind is not None and self.output is not ReadOutputFormat.TEXT:
             self.stderr.write(f"truestep: {self.behind}\n")
         # where an option of the doctor's was refused, what takes it is said already
         if (said := report.outcome.arguments_refused) is not None and self.behind is None:
-            self.stderr.write(f"truestep: {missing_arguments(*self.called, said)}\n")
+            self.stderr.write(f"truestep: {missing_script_arguments_hint(*self.called, said)}\n")
         self.stdout.flush()
         self.stderr.flush()
         worst = min((each.severity.rank for each in report.findings), default=99)
         return report.outcome.status or int(worst <= self.fail_on.rank)
 
-    def _print(self, report: "WatchedRunReport", file: TextIO, *, width: int | None) -> None:
+    def _print_report(self, report: "WatchedRunReport", file: TextIO, *, width: int | None) -> None:
         from truestep.doctor.reporting.documents import sarif_document, workflow_commands
-        from truestep.doctor.reporting.terminal import show_concisely, show_run
+        from truestep.doctor.reporting.terminal import print_concise_findings, show_run
 
         screen = Console(file=file, highlight=False, width=width)
-        if self.output is ReadOutput.TEXT:
+        if self.output is ReadOutputFormat.TEXT:
             show_run(report, screen, beside_script=self.path is None, abstentions=self.abstentions)
             file.writelines(f"{line}\n" for line in [self.behind] if line)
-        elif self.output is ReadOutput.CONCISE:
-            show_concisely(report.findings, screen)
-        elif self.output is ReadOutput.GITHUB:
+        elif self.output is ReadOutputFormat.CONCISE:
+            print_concise_findings(report.findings, screen)
+        elif self.output is ReadOutputFormat.GITHUB:
             file.writelines(f"{line}\n" for line in workflow_commands(report.findings))
         else:
-            is_json = self.output is ReadOutput.JSON
+            is_json = self.output is ReadOutputFormat.JSON
             document = report.to_dict() if is_json else sarif_document(report.findings)
             file.write(json.dumps(document, indent=2) + "\n")
 
 
-def _doctored(script: "WatchedScript", watch: "Watch", delivery: CommandReportDelivery) -> int:
+def _read_and_run_script(script: "WatchedScript", watch: "Watch", delivery: DoctorReportDelivery) -> int:
     """Read and run the target, have the report given by the process whose task that is, return the status."""
     from truestep.doctor.report import make_report
-    from truestep.doctor.runtime.children import gathered_notes, reports_for_all, watched_children
+    from truestep.doctor.runtime.children import gather_notes, is_reporting_process, watched_children
     from truestep.doctor.runtime.notes import WatchNotesFolder
     from truestep.doctor.runtime.running import ScriptOutcome, run_watched
     from truestep.doctor.runtime.script_file import check_script
@@ -195,37 +197,37 @@ def _doctored(script: "WatchedScript", watch: "Watch", delivery: CommandReportDe
     check_script(script)  # before what only reads says that there is nothing to read
     shared = WatchNotesFolder.of_this_run()
     sources = ScriptSources(script, watch.options.selection, source_readings_folder())
-    reading = sources.read(tell_files_read) if reports_for_all(shared) else SourceReading()
+    reading = sources.read(show_reading_progress) if is_reporting_process(shared) else SourceReading()
     started = time.perf_counter()
     with watched_children(watch, shared) as folder:
 
-        def speak(outcome: ScriptOutcome) -> int:
-            others = gathered_notes(watch, folder(), is_shared=shared is not None, wait=outcome.status == 0)
+        def deliver_after_run(outcome: ScriptOutcome) -> int:
+            others = gather_notes(watch, folder(), is_shared=shared is not None, wait=outcome.status == 0)
             if others is None:
                 return outcome.status
             seconds = time.perf_counter() - started
             reading.add(sources.read_imported())
-            tell_passed_over(watch.options.selection, reading)
-            return delivery.deliver(
+            warn_of_retired_checks(watch.options.selection, reading)
+            return delivery.deliver_report(
                 make_report(reading, watch, outcome, seconds, others=others, script=script)
             )
 
-        return run_watched(script, watch, speak, annotate_error)
+        return run_watched(script, watch, deliver_after_run, annotate_error)
 
 
-def _stderr() -> TextIO:
+def _reopen_stderr() -> TextIO:
     """Return stderr once more, in the encoding that it has; what that lacks is shown as ?."""
     return os.fdopen(os.dup(2), "w", encoding=getattr(sys.stderr, "encoding", None), errors="replace")
 
 
 @contextlib.contextmanager
-def _streams(stdout_kept_free: bool) -> Iterator[tuple[TextIO, TextIO]]:
+def _stdout_and_stderr(stdout_kept_free: bool) -> Iterator[tuple[TextIO, TextIO]]:
     """Yield stdout and stderr as they are now, whatever the script does to them.
 
     Where stdout is kept free, all that is printed to it, also by libraries and child processes, goes to stderr.
     """
     sys.stdout.flush()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stdout, _stderr() as stderr:
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stdout, _reopen_stderr() as stderr:
         if stdout_kept_free:
             os.dup2(2, 1)
         try:

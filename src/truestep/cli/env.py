@@ -37,12 +37,12 @@ def env(
     """
     from truestep.cli.screen import show_result
     from truestep.machine.environment import environment
-    from truestep.machine.environment.torch_build import torchs_own_report
+    from truestep.machine.environment.torch_build import run_torch_collect_env
 
     if as_json and collect_env:
         raise OptionError("--json and --collect-env are two formats. Write one of them.")
     if collect_env:
-        done = torchs_own_report()
+        done = run_torch_collect_env()
         sys.stdout.write(done.stdout.partition("\n")[2])  # without the line that says that it begins
         raise typer.Exit(done.returncode)
     report = environment(real_import=real_import)

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from truestep.cli.options import Json
-from truestep.cli.screen import print_json_document, show_lines
+from truestep.cli.screen import print_json_document, print_wrapped_lines
 from truestep.cli.statuses import EXIT_FAILED
 from truestep.cli.usage import EXAMPLE
 from truestep.core.errors import OptionError, did_you_mean_path
-from truestep.core.system import leads_through_folders
-from truestep.explainer.explanation import note_columns
+from truestep.core.system import is_path_with_folder
+from truestep.explainer.explanation import note_width_in_columns
 from truestep.explainer.logs.explaining import ErrorLogReport, ExplainedLogError, explain_log
 from truestep.explainer.logs.reading import decode_error_log
 
@@ -39,17 +39,17 @@ def explain(
     A log may be of any length and of several ranks. The error to mend comes first, then those that follow from it.
     The exit status is 1 where no error was found, or none that is known.
     """
-    text = _text(log)
+    text = _read_log_text(log)
     report = explain_log(text, is_file=text is not log)
     if as_json:
         print_json_document(report.to_dict())
     else:
-        show_lines(_lines(report))
+        print_wrapped_lines(_explanation_lines(report))
     if report.main is None or report.main.explanation is None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _text(log: str) -> str:
+def _read_log_text(log: str) -> str:
     if log == "-":
         return decode_error_log(sys.stdin.buffer.read())
     if len(log) <= _MAX_NAME and "\n" not in log and "\0" not in log:
@@ -61,10 +61,10 @@ def _text(log: str) -> str:
                     "truestep explain train.log. To look for mistakes in it write: truestep read "
                     f"{log}; to run and watch it: truestep doctor {log}"
                 )
-            return _decoded(log, path.read_bytes())
+            return _decode_log(log, path.read_bytes())
         if path.is_dir() or (
             " " not in log
-            and (leads_through_folders(log) or path.suffix in (".log", ".txt", ".out", ".err", *_CODE))
+            and (is_path_with_folder(log) or path.suffix in (".log", ".txt", ".out", ".err", *_CODE))
         ):
             raise OptionError(
                 f"There is no file {log!r} to explain.{did_you_mean_path(path)} A message stands in quotes, and - reads what is "
@@ -73,7 +73,7 @@ def _text(log: str) -> str:
     return log
 
 
-def _decoded(log: str, content: bytes) -> str:
+def _decode_log(log: str, content: bytes) -> str:
     """Return the text of a log; raise where it is no text."""
     if b"\0\0\0" in content[:_HEAD]:  # of UTF-16 every other byte may be one
         raise OptionError(
@@ -83,21 +83,25 @@ def _decoded(log: str, content: bytes) -> str:
     return decode_error_log(content)
 
 
-def _lines(report: ErrorLogReport) -> list[str]:
+def _explanation_lines(report: ErrorLogReport) -> list[str]:
     main = report.main
     cut = [_cut_off_note(report.cut_at)] if report.cut_at else []
     if main is None:
-        return cut or [_without_error(report.num_lines)]
+        return cut or [_no_error_found_message(report.num_lines)]
     shown = [
-        *_heading(main, report),
-        *(main.explanation.lines(note_columns(sys.stdout)) if main.explanation else _unknown(main)),
+        *_heading_lines(main, report),
+        *(
+            main.explanation.lines(note_width_in_columns(sys.stdout))
+            if main.explanation
+            else _unknown_error_lines(main)
+        ),
     ]
     others = report.errors[1 : 1 + _MAX_OTHERS]
     if others:
         shown += ["", "Also in it:"]
     for each in others:
         known = f"  ({each.explanation.name})" if each.explanation else ""
-        shown.append(f"  line {each.line}{_ranks(each)}: {each.error[:120]}{known}")
+        shown.append(f"  line {each.line}{_format_ranks(each)}: {each.error[:120]}{known}")
     more = len(report.errors) - 1 - len(others)
     shown += [f"  and {more} more (--json has all)"] if more > 0 else []
     return [*shown, "", *cut] if cut else shown
@@ -107,24 +111,24 @@ def _cut_off_note(line: int) -> str:
     return f"The traceback at line {line} is cut: its last line, which names the error, is not in the log."
 
 
-def _without_error(num_lines: int) -> str:
+def _no_error_found_message(num_lines: int) -> str:
     if not num_lines:
         return "There is nothing in it: the log is empty."
     return f"There is no error in {'this line' if num_lines == 1 else f'these {num_lines} lines'}."
 
 
-def _heading(main: ExplainedLogError, report: ErrorLogReport) -> list[str]:
-    where = f"line {main.line} of {report.num_lines}{_ranks(main)}: " if report.num_lines > 1 else ""
+def _heading_lines(main: ExplainedLogError, report: ErrorLogReport) -> list[str]:
+    where = f"line {main.line} of {report.num_lines}{_format_ranks(main)}: " if report.num_lines > 1 else ""
     return [f"{where}{main.error}", ""]
 
 
-def _ranks(error: ExplainedLogError) -> str:
+def _format_ranks(error: ExplainedLogError) -> str:
     if not error.ranks:
         return ""
     word = "rank" if len(error.ranks) == 1 else "ranks"
     return f", {word} {', '.join(map(str, error.ranks[:8]))}{', ...' if len(error.ranks) > 8 else ''}"
 
 
-def _unknown(main: ExplainedLogError) -> list[str]:
+def _unknown_error_lines(main: ExplainedLogError) -> list[str]:
     near = f" Nearest: {', '.join(main.nearest)} (truestep errors NAME)." if main.nearest else ""
     return [f"This error is not known.{near}", "`truestep errors` lists those that are."]

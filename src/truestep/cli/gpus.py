@@ -13,16 +13,16 @@ import typer
 
 from truestep.cli.options import Json
 from truestep.cli.statuses import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_NO_COMMAND, EXIT_UNMET
-from truestep.cli.usage import EXAMPLE, NamedCommands
+from truestep.cli.usage import EXAMPLE, CommandGroupWithSuggestions
 from truestep.core.errors import OptionError
-from truestep.core.system import run_in_place_of_this
+from truestep.core.system import replace_process
 
 if TYPE_CHECKING:
     from truestep.machine.gpus.records import Gpu, GpuReport
     from truestep.machine.gpus.select import CardChoice, CardConditions
 
 
-app = typer.Typer(cls=NamedCommands, add_completion=False, invoke_without_command=True)
+app = typer.Typer(cls=CommandGroupWithSuggestions, add_completion=False, invoke_without_command=True)
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this the command is only shown.")]
 Cards = Annotated[
@@ -75,16 +75,16 @@ def gpus(
     if form not in ("table", "index", "uuid"):
         raise OptionError(f"There is no format {form!r}. There are: index, uuid.")
     if legend:
-        _legend(as_json)
+        _print_gpu_legend(as_json)
     elif watch or sample is not None:
         if as_json:
             raise OptionError("--json prints one document. For readings over time write --sample FILE.jsonl.")
-        _repeat(sample, every, readings)
+        _print_gpus_repeatedly(sample, every, readings)
     else:
-        _print_once(as_json, form)
+        _print_gpus_once(as_json, form)
 
 
-def _print_once(as_json: bool, form: str) -> None:
+def _print_gpus_once(as_json: bool, form: str) -> None:
     from truestep.cli.screen import show_result, warn_on_screen
     from truestep.machine.gpus import gpus as read
 
@@ -92,13 +92,13 @@ def _print_once(as_json: bool, form: str) -> None:
     if as_json or form == "table":
         show_result(report, as_json=as_json)
     else:
-        sys.stdout.writelines(f"{line}\n" for card in report.gpus for line in _lines(card, form))
+        sys.stdout.writelines(f"{line}\n" for card in report.gpus for line in _card_lines(card, form))
         if report.error:
             warn_on_screen(report.error)
     raise typer.Exit(0 if report.gpus else EXIT_MISSING)
 
 
-def _lines(card: "Gpu", form: str) -> Iterable[str]:
+def _card_lines(card: "Gpu", form: str) -> Iterable[str]:
     if form == "index":
         yield str(card.index)
         return
@@ -108,14 +108,14 @@ def _lines(card: "Gpu", form: str) -> Iterable[str]:
         yield f"  MIG {name:<14} Device {place:>2}: (UUID: {instance.uuid or 'unknown'})"
 
 
-def _legend(as_json: bool) -> None:
-    from truestep.cli.screen import print_json_document, show_on_screen
-    from truestep.machine.gpus.legend import GpuLegend, gpu_legend_document
+def _print_gpu_legend(as_json: bool) -> None:
+    from truestep.cli.screen import print_json_document, print_result_on_screen
+    from truestep.machine.gpus.legend import GpuTableLegend, gpu_legend_document
 
-    print_json_document(gpu_legend_document()) if as_json else show_on_screen(GpuLegend())
+    print_json_document(gpu_legend_document()) if as_json else print_result_on_screen(GpuTableLegend())
 
 
-def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
+def _print_gpus_repeatedly(sample: Path | None, every: str, readings: int | None) -> None:
     from truestep.core.quantities import parse_seconds
     from truestep.machine.gpus.sample import append_card_reading, watch_cards
 
@@ -124,7 +124,7 @@ def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
         raise OptionError(f"Readings {every} apart make no sense. Write --every with a time above 0.")
     report: GpuReport | None = None
     try:
-        with _drawing(sample is None) as draw:
+        with _reading_display(sample is None) as draw:
             for number, report in enumerate(watch_cards(period), start=1):
                 append_card_reading(report, sample) if sample else draw(report)
                 if number == readings or (report.error and not report.gpus):
@@ -141,15 +141,15 @@ def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
 
 
 @contextmanager
-def _drawing(is_shown: bool) -> Iterator[Callable[["GpuReport"], None]]:
+def _reading_display(is_shown: bool) -> Iterator[Callable[["GpuReport"], None]]:
     """Give what draws readings: in place on a terminal, one below the other elsewhere."""
-    from truestep.cli.screen import command_console, show_on_screen
+    from truestep.cli.screen import command_console, print_result_on_screen
     from truestep.core.rich_names import Live
 
     screen = command_console()
 
     def print_at_once(report: "GpuReport") -> None:
-        show_on_screen(report)
+        print_result_on_screen(report)
         sys.stdout.flush()  # a pipe's reader sees each as it comes
 
     if not (is_shown and screen.is_terminal):
@@ -159,36 +159,38 @@ def _drawing(is_shown: bool) -> Iterator[Callable[["GpuReport"], None]]:
         yield lambda report: live.update(report, refresh=True)
 
 
-def _conditions(free_memory: str, *, only: list[str] | None, **given: Any) -> "CardConditions":
+def _parse_card_conditions(free_memory: str, *, only: list[str] | None, **given: Any) -> "CardConditions":
     from truestep.core.quantities import parse_bytes
     from truestep.machine.gpus.select import CardConditions
 
     return CardConditions(free_memory_bytes=parse_bytes(free_memory), only=tuple(only or ()), **given)
 
 
-def _pick(wanted: "CardConditions", wait: str, steady: str, hold: float | None) -> "CardChoice":
+def _pick_and_claim_cards(
+    wanted: "CardConditions", wait: str, steady: str, hold: float | None
+) -> "CardChoice":
     """Pick and claim: for `hold` seconds, or, without it, by descriptors that stay open through exec."""
     from truestep.cli.screen import warn_on_screen
     from truestep.core.quantities import parse_seconds
     from truestep.machine.gpus.claims import CardClaims
-    from truestep.machine.gpus.pick import CardPatience, CardPicker
+    from truestep.machine.gpus.pick import CardWaiter, CardWaitingLimits
 
     claims = CardClaims()
 
-    def take(uuid: str) -> None:
+    def claim_card(uuid: str) -> None:
         if hold is None:
             os.set_inheritable(claims.hold(uuid), True)
         elif hold > 0:
             claims.reserve(uuid, hold)
 
-    patience = CardPatience(wait_seconds=parse_seconds(wait), steady_seconds=parse_seconds(steady))
-    choice = CardPicker(wanted, claims).pick(take, patience)
+    patience = CardWaitingLimits(wait_seconds=parse_seconds(wait), steady_seconds=parse_seconds(steady))
+    choice = CardWaiter(wanted, claims).pick(claim_card, patience)
     for message in choice.warnings:
         warn_on_screen(message)
     return choice
 
 
-def _unless_met(choice: "CardChoice") -> None:
+def _exit_if_no_card_fits(choice: "CardChoice") -> None:
     from truestep.cli.screen import warn_on_screen
 
     if not choice.met:
@@ -222,14 +224,16 @@ def pick(
     from truestep.core.quantities import parse_seconds
 
     most = {"max_utilization_percent": max_utilization, "max_temperature_celsius": max_temperature}
-    wanted = _conditions(free_memory, count=count, by=by, only=only, without_processes=idle, **most)
-    choice = _pick(wanted, wait, steady, parse_seconds(hold))
+    wanted = _parse_card_conditions(
+        free_memory, count=count, by=by, only=only, without_processes=idle, **most
+    )
+    choice = _pick_and_claim_cards(wanted, wait, steady, parse_seconds(hold))
     if as_json:
         says = None if choice.met else choice.explain()
         print_json_document({**choice.to_dict(), "uuids": list(choice.uuids), "says": says})
     else:
         sys.stdout.writelines(f"{uuid}\n" for uuid in choice.uuids)
-    _unless_met(choice)
+    _exit_if_no_card_fits(choice)
 
 
 @app.command(epilog=f"{EXAMPLE}truestep gpus run --count 2 -- python train.py")
@@ -251,16 +255,18 @@ def run(
     truestep gpus run --count 2 --free-memory 20GiB -- python train.py
     """
     from truestep.cli.screen import warn_on_screen
-    from truestep.machine.gpus.use import cuda_variables
+    from truestep.machine.gpus.use import cuda_environment_variables
 
     most = {"max_utilization_percent": max_utilization, "max_temperature_celsius": max_temperature}
-    wanted = _conditions(free_memory, count=count, by=by, only=only, without_processes=idle, **most)
-    choice = _pick(wanted, wait, steady, None)
-    _unless_met(choice)
+    wanted = _parse_card_conditions(
+        free_memory, count=count, by=by, only=only, without_processes=idle, **most
+    )
+    choice = _pick_and_claim_cards(wanted, wait, steady, None)
+    _exit_if_no_card_fits(choice)
     sys.stdout.flush()
     try:
         # The command takes this process's place: signals, status and claims are then its own.
-        run_in_place_of_this(command[0], command[1:], {**os.environ, **cuda_variables(choice)})
+        replace_process(command[0], command[1:], {**os.environ, **cuda_environment_variables(choice)})
     except OSError as error:
         warn_on_screen(f"{command[0]} can't be started: {error.strerror}")
         raise typer.Exit(EXIT_NO_COMMAND) from error
@@ -281,9 +287,9 @@ def free(
 
     Memory inside a running Python process is freed there: truestep.free_memory().
     """
-    from truestep.cli.screen import print_json_document, show_on_screen, warn_on_screen
+    from truestep.cli.screen import print_json_document, print_result_on_screen, warn_on_screen
     from truestep.core.quantities import parse_seconds
-    from truestep.core.results import plain_result
+    from truestep.core.results import result_to_plain
     from truestep.machine.gpus import gpus as read
     from truestep.machine.memory.processes import end_process, holding_processes
 
@@ -292,13 +298,17 @@ def free(
     seconds = parse_seconds(timeout)
     endings = [end_process(pid, holding, force=force, timeout_seconds=seconds) for pid in end or () if yes]
     if as_json:
-        said = {"processes": plain_result(holding), "endings": plain_result(endings), "error": report.error}
+        said = {
+            "processes": result_to_plain(holding),
+            "endings": result_to_plain(endings),
+            "error": report.error,
+        }
         print_json_document({"schema_version": 1, **said})
     else:
         from truestep.machine.memory.screen import holding_processes_table
 
         nobody = report.error or "No process holds a card."
-        show_on_screen(holding_processes_table(holding) if holding else nobody)
+        print_result_on_screen(holding_processes_table(holding) if holding else nobody)
         for ending in endings:
             warn_on_screen(f"process {ending.pid}: {ending.says}")
         if end and not yes:
@@ -321,7 +331,9 @@ def persistence(
 
     if state not in ("on", "off"):
         raise OptionError(f"Persistence is on or off, not {state!r}.")
-    _administer(cards or [], lambda card: persistence_command(card, state == "on"), yes, as_json)
+    _run_admin_command_on_cards(
+        cards or [], lambda card: persistence_command(card, state == "on"), yes, as_json
+    )
 
 
 @app.command()
@@ -329,22 +341,22 @@ def reset(cards: Cards = None, *, yes: Yes = False, as_json: Json = False) -> No
     """Show, or run with --yes, the command that resets cards after an error that stays."""
     from truestep.machine.gpus.admin import reset_command
 
-    _administer(cards or [], reset_command, yes, as_json)
+    _run_admin_command_on_cards(cards or [], reset_command, yes, as_json)
 
 
-def _administer(
+def _run_admin_command_on_cards(
     names: list[str], command_for: Callable[["Gpu"], list[str]], yes: bool, as_json: bool
 ) -> None:
     """Show each card's command; run it only with --yes, as root, and on a card that nobody uses."""
     from truestep.cli.screen import print_json_document, warn_on_screen
     from truestep.machine.gpus import gpus as read
-    from truestep.machine.gpus.admin import card_command_refusal, chosen_cards
+    from truestep.machine.gpus.admin import reason_not_to_run_card_command, select_cards_by_name
 
     report = read()
     if not report.gpus:
         warn_on_screen(report.error or "there is no card")
         raise typer.Exit(EXIT_MISSING)
-    cards = chosen_cards(report, names)
+    cards = select_cards_by_name(report, names)
     if as_json:
         shown = [{"index": card.index, "command": command_for(card)} for card in cards]
         print_json_document({"schema_version": 1, "commands": shown, "run": yes})
@@ -353,7 +365,7 @@ def _administer(
     if not yes:
         warn_on_screen("nothing was done; add --yes to run this, as root, on cards that no process uses")
         return
-    refused = {card.index: why for card in cards if (why := card_command_refusal(card))}
+    refused = {card.index: why for card in cards if (why := reason_not_to_run_card_command(card))}
     for index, why in refused.items():
         warn_on_screen(f"card {index}: not done, {why}")
     if refused:

@@ -47,7 +47,7 @@ def graph(
 
     Drawings (.html, .svg) need the extra: pip install 'truestep\\[graph]'.
     """
-    from truestep.cli.screen import print_json_document, show_on_screen, warn_on_screen
+    from truestep.cli.screen import print_json_document, print_result_on_screen, warn_on_screen
     from truestep.cli.targets import model_and_batch
     from truestep.model.graph.graph import graph as trace
 
@@ -56,4 +56,4 @@ def graph(
     shown = found.shown(depth, kind.value)
     for path in out or []:
         warn_on_screen(f"wrote {found.save(path, depth, kind.value)}")
-    print_json_document(found.to_dict()) if as_json else show_on_screen(shown)
+    print_json_document(found.to_dict()) if as_json else print_result_on_screen(shown)

@@ -73,7 +73,7 @@ def launch(
     from truestep.run.launching.spawn import launch_python
 
     plan = LaunchOptions(
-        processes=processes or _one_for_each_gpu(),
+        processes=processes or _num_gpus_or_one(),
         nodes=nodes,
         node_rank=node_rank,
         rendezvous=rendezvous,
@@ -81,11 +81,11 @@ def launch(
         grace_seconds=grace_seconds,
         logs=logs,
     )
-    _tell_of_apart(file, text, plan.processes * plan.nodes)
+    _warn_processes_never_meet(file, text, plan.processes * plan.nodes)
     raise typer.Exit(launch_python(plan, [str(file), *given]))
 
 
-def _tell_of_apart(file: Path, text: str, count: int) -> None:
+def _warn_processes_never_meet(file: Path, text: str, count: int) -> None:
     """Say that several processes never meet, where neither the file nor one beside it that it names has what they meet by."""
     if count == 1 or "torch" not in text or _MEETS.search(text):
         return
@@ -113,7 +113,7 @@ def _refuse_options_behind(behind: OptionsBehindFile | None, file: Path, given: 
         raise typer.Exit(EXIT_USAGE)
 
 
-def _one_for_each_gpu() -> int:
+def _num_gpus_or_one() -> int:
     import torch
 
     return max(1, torch.cuda.device_count())

@@ -16,9 +16,9 @@ import typer
 from typer.core import TyperCommand
 
 from truestep.cli.completion import VARIABLE
-from truestep.cli.screen import complain_on_screen, reader_is_gone, replace_unencodable
+from truestep.cli.screen import is_stdout_reader_gone, print_on_stderr, replace_unencodable_in_stdout
 from truestep.cli.statuses import EXIT_FAILED, EXIT_MISSING, EXIT_USAGE
-from truestep.cli.usage import USAGE_ERROR, NamedCommands, usage_message
+from truestep.cli.usage import USAGE_ERROR, CommandGroupWithSuggestions, usage_message
 from truestep.core.errors import MissingPackageError, ModelError, TruestepError
 
 # one line for `truestep --help`, in the order shown; each command is the typer `app` of the module of its name
@@ -87,7 +87,7 @@ truestep --help lists all commands, truestep COMMAND --help explains one.
 """
 
 
-class _PipeOfTheirsError(Exception):
+class _OtherBrokenPipeError(Exception):
     """A pipe broke that is not stdout: a worker of a training has died, for example."""
 
     def __init__(self, error: BrokenPipeError) -> None:
@@ -95,7 +95,7 @@ class _PipeOfTheirsError(Exception):
         self.error = error
 
 
-class LazyCommands(NamedCommands):
+class LazyCommands(CommandGroupWithSuggestions):
     """A group that knows its commands' names and one-liners, and imports one when it is called."""
 
     def __init__(self, **settings: Any) -> None:
@@ -119,9 +119,9 @@ class LazyCommands(NamedCommands):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            if reader_is_gone():
+            if is_stdout_reader_gone():
                 raise
-            raise _PipeOfTheirsError(error) from error
+            raise _OtherBrokenPipeError(error) from error
 
     def main(
         self,
@@ -137,8 +137,8 @@ class LazyCommands(NamedCommands):
         if args[:1] == ["help"]:  # what many type first
             args = [*args[1:], "--help"]
         if not args or args[0] not in PASSING_ON:
-            _refuse_empty_words(args)
-            replace_unencodable()
+            _refuse_empty_arguments(args)
+            replace_unencodable_in_stdout()
         try:
             status = super().main(
                 args,
@@ -151,7 +151,7 @@ class LazyCommands(NamedCommands):
         except USAGE_ERROR as error:
             if not standalone_mode:
                 raise
-            complain_on_screen(usage_message(error))
+            print_on_stderr(usage_message(error))
             sys.exit(EXIT_USAGE)
         if not standalone_mode:
             return status
@@ -167,16 +167,16 @@ app = typer.Typer(
 )
 
 
-def _refuse_empty_words(args: Sequence[str]) -> None:
+def _refuse_empty_arguments(args: Sequence[str]) -> None:
     if "" in args[1:]:
-        complain_on_screen(
+        print_on_stderr(
             f"truestep {args[0]}: a word of the command is empty, as a variable gives that is not set. Name a file or folder; . "
             "is this one.\n"
         )
         sys.exit(EXIT_USAGE)
 
 
-def _show_version(wanted: bool) -> None:
+def _print_version_and_exit(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
@@ -189,7 +189,9 @@ def truestep(
     context: typer.Context,
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        typer.Option(
+            "--version", callback=_print_version_and_exit, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Train PyTorch models with steps that are exact, and find silent bugs in training code."""
@@ -197,7 +199,7 @@ def truestep(
         sys.stdout.write(WHAT_NEXT)
 
 
-def _status_of(error: TruestepError) -> int:
+def _exit_status_of_error(error: TruestepError) -> int:
     if isinstance(error, MissingPackageError):
         return EXIT_MISSING
     return EXIT_FAILED if isinstance(error, ModelError) else EXIT_USAGE
@@ -213,17 +215,17 @@ def main() -> None:
     try:
         _run_command()
     except TruestepError as error:
-        complain_on_screen(f"truestep: {error}\n")
-        sys.exit(_status_of(error))
+        print_on_stderr(f"truestep: {error}\n")
+        sys.exit(_exit_status_of_error(error))
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         sys.stderr.write("truestep: this needs PyTorch. Install it with: pip install 'truestep[torch]'\n")
         sys.exit(EXIT_MISSING)
-    except _PipeOfTheirsError as broken:
+    except _OtherBrokenPipeError as broken:
         raise broken.error from None
     except BrokenPipeError:  # whoever read has seen enough, as `head` has
-        _forget_stdout()
+        _discard_buffered_stdout()
         sys.exit(EXIT_FAILED)
     except OSError as error:
         if error.errno != errno.ENOSPC:
@@ -231,7 +233,7 @@ def main() -> None:
         sys.stderr.write(
             "truestep: the disk is full, and what was to be written is incomplete. Make room and try again.\n"
         )
-        _forget_stdout()
+        _discard_buffered_stdout()
         sys.exit(EXIT_FAILED)
 
 
@@ -257,6 +259,6 @@ def _open_standard_streams() -> None:
             setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - open until the process ends
 
 
-def _forget_stdout() -> None:
+def _discard_buffered_stdout() -> None:
     """Have what still waits in stdout go nowhere: Python writes it once more as it ends, and has no place for it either."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,12 +7,12 @@ import typer
 
 from truestep.cli.options import Json
 from truestep.cli.statuses import EXIT_FAILED
-from truestep.cli.usage import EXAMPLE, NamedCommands
+from truestep.cli.usage import EXAMPLE, CommandGroupWithSuggestions
 
 app = typer.Typer(
     add_completion=False,
     help="Say whether an object store is fit to keep a run.",
-    cls=NamedCommands,
+    cls=CommandGroupWithSuggestions,
     epilog=f"{EXAMPLE}truestep mirror check s3://bucket/test",
 )
 

@@ -14,14 +14,14 @@ import typer
 from truestep.cli.screen import command_console, warn_on_screen
 from truestep.cli.statuses import EXIT_FAILED, EXIT_USAGE
 from truestep.core.errors import OptionError
-from truestep.core.wording import counted, printable_text
+from truestep.core.wording import plural, printable_text
 from truestep.doctor.finding import Severity
 from truestep.doctor.fixing import FixedFile, fix_files
 from truestep.doctor.kept import source_readings_folder
 from truestep.doctor.read import read_paths, why_nothing_to_find
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import reading_document, sarif_document, workflow_commands
-from truestep.doctor.reporting.terminal import show_concisely, show_fixed, show_reading
+from truestep.doctor.reporting.terminal import print_concise_findings, show_fixed, show_reading
 from truestep.doctor.retired import retired_line
 from truestep.doctor.selection import CheckSelection, configured_selection, write_baseline
 
@@ -29,7 +29,7 @@ app = typer.Typer(add_completion=False)
 ROUNDS = 8  # a fix may make room for one that overlapped it; more rounds than this are no progress
 
 
-class ReadOutput(StrEnum):
+class ReadOutputFormat(StrEnum):
     """How a report is printed."""
 
     TEXT = "text"
@@ -59,7 +59,9 @@ def read(
     select: Annotated[list[str] | None, SELECT] = None,
     ignore: Annotated[list[str] | None, IGNORE] = None,
     preview: Annotated[bool, PREVIEW] = False,
-    output: Annotated[ReadOutput, typer.Option(help="How to print the report.")] = ReadOutput.TEXT,
+    output: Annotated[
+        ReadOutputFormat, typer.Option(help="How to print the report.")
+    ] = ReadOutputFormat.TEXT,
     as_json: Annotated[bool, AS_JSON] = False,
     fail_on: Annotated[Severity, FAIL_ON] = Severity.RISK,
     baseline: Annotated[Path | None, typer.Option(help="Hide the findings that this file holds.")] = None,
@@ -80,8 +82,8 @@ def read(
 
     The exit status is 2 if a file can't be read, or a folder holds none, else 1 with findings at or above --fail-on, else 0.
     """
-    output = ReadOutput.JSON if as_json else output
-    if diff and (make_fixes or output is not ReadOutput.TEXT):
+    output = ReadOutputFormat.JSON if as_json else output
+    if diff and (make_fixes or output is not ReadOutputFormat.TEXT):
         raise OptionError("--diff prints a diff and nothing else: leave out --fix and --output.")
     if make_fixes and new_baseline is not None:
         raise OptionError("--fix and --write-baseline in one call: write the baseline after the fixes.")
@@ -90,27 +92,29 @@ def read(
         selection = replace(selection, baseline=None)  # the new one is to hold what the old one hides
     paths = paths or [Path()]
     reading = read_paths(
-        paths, selection, tell_files_read, cache=None if no_cache else source_readings_folder()
+        paths, selection, show_reading_progress, cache=None if no_cache else source_readings_folder()
     )
-    tell_passed_over(selection, reading)
+    warn_of_retired_checks(selection, reading)
     if diff:
         for each in fix_files(reading.findings, write=False):
             text = "".join(each.diff())  # for `patch` as it is, for eyes without what steers a terminal
             sys.stdout.write(printable_text(text) if sys.stdout.isatty() else text)
-        raise typer.Exit(_status(reading, fail_on))
+        raise typer.Exit(_exit_status_of_reading(reading, fail_on))
     fixed: list[FixedFile] = []
     if make_fixes:
-        reading, fixed = _fixed(reading, paths, selection)
+        reading, fixed = _fix_until_done(reading, paths, selection)
     if new_baseline is not None:
         write_baseline(new_baseline, [(each, reading.lines.get(each.place, "")) for each in reading.findings])
-    _show(reading, fixed, output, show_abstentions, paths)
+    _show_reading(reading, fixed, output, show_abstentions, paths)
     # what a pre-commit hook names, or the configuration leaves, may all be excluded
     is_in_vain = not reading.num_files and not selection.exclude and all(path.is_dir() for path in paths)
-    status = EXIT_USAGE * bool(reading.lost_files) if new_baseline else _status(reading, fail_on)
+    status = (
+        EXIT_USAGE * bool(reading.lost_files) if new_baseline else _exit_status_of_reading(reading, fail_on)
+    )
     raise typer.Exit(EXIT_USAGE if is_in_vain else status)
 
 
-def _fixed(
+def _fix_until_done(
     reading: SourceReading, paths: Sequence[Path], selection: CheckSelection
 ) -> tuple[SourceReading, list[FixedFile]]:
     """Make fixes until none is left to make; return the last reading and what was done."""
@@ -124,25 +128,27 @@ def _fixed(
     return reading, done
 
 
-def _status(reading: SourceReading, fail_on: Severity) -> int:
-    worst = reading.worst()
+def _exit_status_of_reading(reading: SourceReading, fail_on: Severity) -> int:
+    worst = reading.worst_severity()
     if reading.lost_files:
         return EXIT_USAGE
     return EXIT_FAILED if worst is not None and worst.rank <= fail_on.rank else 0
 
 
-def _tell_of_runs(paths: Sequence[Path]) -> None:
+def _suggest_what_to_read(paths: Sequence[Path]) -> None:
     """Say what shows a run where one was given in the place of code, and else what to give."""
-    from truestep.checkpoints.of_others import instead_of_run  # nobody else who reads code needs these
+    from truestep.checkpoints.of_others import (
+        describe_path_without_run,  # nobody else who reads code needs these
+    )
     from truestep.report.listing import reportable_runs_in
 
     runs = [run for path in paths if path.is_dir() for run in reportable_runs_in(path)]
     if not runs:
-        instead = "".join(instead_of_run(path) for path in paths if path.is_dir()).strip()
+        instead = "".join(describe_path_without_run(path) for path in paths if path.is_dir()).strip()
         line = f"{instead} Name a script, or a folder of them: truestep read train.py".strip()
         command_console().print(line, markup=False, soft_wrap=True)
     else:
-        what = counted(len(runs), "run")
+        what = plural(len(runs), "run")
         listed = "" if runs == [*paths] else f"`truestep runs {paths[0]}` lists them, and "
         command_console().print(
             f"It holds {what}: {listed}`truestep report {runs[0]}` writes the page of one. `truestep read train.py` reads the "
@@ -152,7 +158,7 @@ def _tell_of_runs(paths: Sequence[Path]) -> None:
         )
 
 
-def _why_nothing(reading: SourceReading, paths: Sequence[Path]) -> str:
+def _why_nothing_was_found(reading: SourceReading, paths: Sequence[Path]) -> str:
     """Return why nothing could be found in files that were named, where all of them are such; else nothing."""
     if reading.findings or reading.lost_files or not reading.num_files:
         return ""
@@ -160,38 +166,38 @@ def _why_nothing(reading: SourceReading, paths: Sequence[Path]) -> str:
     return (found[0] or "") if all(found) else ""
 
 
-def _show(
+def _show_reading(
     reading: SourceReading,
     fixed: Sequence[FixedFile],
-    output: ReadOutput,
+    output: ReadOutputFormat,
     abstentions: bool,
     paths: Sequence[Path],
 ) -> None:
-    if output is ReadOutput.TEXT:
+    if output is ReadOutputFormat.TEXT:
         show_fixed(fixed, command_console())
-        since = _why_nothing(reading, paths)
+        since = _why_nothing_was_found(reading, paths)
         show_reading(reading, command_console(), abstentions=abstentions, nothing_since=since)
         if not reading.num_files:
-            _tell_of_runs(paths)
-    elif output is ReadOutput.CONCISE:
-        show_concisely(reading.findings, command_console())
-    elif output is ReadOutput.GITHUB:
+            _suggest_what_to_read(paths)
+    elif output is ReadOutputFormat.CONCISE:
+        print_concise_findings(reading.findings, command_console())
+    elif output is ReadOutputFormat.GITHUB:
         typer.echo("\n".join(workflow_commands(reading.findings)))
     else:
         document = (
-            reading_document(reading) if output is ReadOutput.JSON else sarif_document(reading.findings)
+            reading_document(reading) if output is ReadOutputFormat.JSON else sarif_document(reading.findings)
         )
-        if output is ReadOutput.JSON and fixed:
+        if output is ReadOutputFormat.JSON and fixed:
             document["fixed"] = [each.to_dict() for each in fixed]
         typer.echo(json.dumps(document, indent=2))
 
 
-def tell_passed_over(selection: CheckSelection, reading: SourceReading) -> None:
+def warn_of_retired_checks(selection: CheckSelection, reading: SourceReading) -> None:
     """Say which retired checks are still named, in options, settings, comments or the baseline, and why they went."""
     for line in dict.fromkeys([*selection.passed_over(), *map(retired_line, sorted(reading.retired))]):
         warn_on_screen(line)
 
 
-def tell_files_read(done: int, total: int) -> None:
+def show_reading_progress(done: int, total: int) -> None:
     """Say how far a long reading is."""
-    warn_on_screen(f"{done} of {counted(total, 'file')} read")
+    warn_on_screen(f"{done} of {plural(total, 'file')} read")

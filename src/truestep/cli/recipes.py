@@ -4,8 +4,8 @@
 import typer
 
 from truestep.cli.options import Json
-from truestep.cli.screen import print_json_document, show_lines
-from truestep.recipes.loading.find import description_of, recipes
+from truestep.cli.screen import print_json_document, print_wrapped_lines
+from truestep.recipes.loading.find import read_recipe_docstring, recipes
 
 app = typer.Typer(add_completion=False)
 
@@ -13,10 +13,10 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def list_recipes(as_json: Json = False) -> None:
     """List the trainings that `truestep train NAME` runs."""
-    found = {name: description_of(path).partition("\n")[0] for name, path in recipes().items()}
+    found = {name: read_recipe_docstring(path).partition("\n")[0] for name, path in recipes().items()}
     if as_json:
         rows = [{"name": name, "summary": summary} for name, summary in found.items()]
         print_json_document({"schema_version": 1, "recipes": rows})
         return
     width = max(map(len, found))
-    show_lines(f"{name:<{width}}  {summary}" for name, summary in found.items())
+    print_wrapped_lines(f"{name:<{width}}  {summary}" for name, summary in found.items())

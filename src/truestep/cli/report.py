@@ -8,7 +8,7 @@ import typer
 
 from truestep.cli.options import Json
 from truestep.cli.usage import EXAMPLE
-from truestep.core.wording import counted
+from truestep.core.wording import plural
 
 app = typer.Typer(add_completion=False)
 
@@ -38,40 +38,45 @@ def make_report(
 
     The page is one file that loads nothing. Runs that are at work can be given too: nothing of theirs is changed.
     """
-    from truestep.cli.screen import print_json_document, show_on_screen, tell_on_screen, warn_on_screen
-    from truestep.report import directories_to_report, render_records, usual_page, write_page
+    from truestep.cli.screen import (
+        print_json_document,
+        print_line_on_screen,
+        print_result_on_screen,
+        warn_on_screen,
+    )
+    from truestep.report import check_report_directories, default_report_path, render_records, write_html_page
     from truestep.report.compare import compare_runs
     from truestep.report.places import folders_of_runs
-    from truestep.report.record import read_records
+    from truestep.report.record import read_run_records
 
     with folders_of_runs(directories) as given:
-        paths = directories_to_report(
-            [run for path in directories_to_report(given) for run in _runs_at(path)]
+        paths = check_report_directories(
+            [run for path in check_report_directories(given) for run in _run_folders_at(path)]
         )
-        records = read_records(paths)
+        records = read_run_records(paths)
         found = compare_runs(records)
         if csv is not None:
             from truestep.report.export import write_metrics_csv
 
-            warn_on_screen(f"wrote {counted(write_metrics_csv(paths, found.runs, csv), 'value')} to {csv}")
+            warn_on_screen(f"wrote {plural(write_metrics_csv(paths, found.runs, csv), 'value')} to {csv}")
         html = render_records(records)
     first = directories[0] if given[0] != directories[0] else paths[0]
-    page = write_page(html, out or usual_page(first, len(paths)))
+    page = write_html_page(html, out or default_report_path(first, len(paths)))
     if as_json:
         print_json_document({**found.to_dict(), "report": str(page)})
         return
-    show_on_screen(found)
-    tell_on_screen(f"Report: {page}")
+    print_result_on_screen(found)
+    print_line_on_screen(f"Report: {page}")
 
 
-def _runs_at(path: Path) -> list[Path]:
+def _run_folders_at(path: Path) -> list[Path]:
     """Return the run in a folder, or the runs under it; raise where there is none."""
-    from truestep.checkpoints.of_others import instead_of_run
+    from truestep.checkpoints.of_others import describe_path_without_run
     from truestep.core.errors import RunDirectoryError
     from truestep.report.listing import reportable_runs_in
 
     found = reportable_runs_in(path)
     if not found:
-        instead = instead_of_run(path) or " `truestep runs` lists the runs there are."
+        instead = describe_path_without_run(path) or " `truestep runs` lists the runs there are."
         raise RunDirectoryError(f"{path} holds no run: there is no metrics.jsonl in it or under it.{instead}")
     return found

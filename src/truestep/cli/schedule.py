@@ -13,7 +13,7 @@ from truestep.cli.usage import EXAMPLE
 app = typer.Typer(add_completion=False)
 
 
-class CountedUnit(StrEnum):
+class ScheduleAxisUnit(StrEnum):
     """What the axis counts."""
 
     STEPS = "steps"
@@ -38,7 +38,9 @@ def schedule(
         int | None,
         typer.Option("--steps-per-epoch", help="Updates in an epoch; schedules that count epochs need it."),
     ] = None,
-    by: Annotated[CountedUnit, typer.Option("--by", help="What the axis counts.")] = CountedUnit.STEPS,
+    by: Annotated[
+        ScheduleAxisUnit, typer.Option("--by", help="What the axis counts.")
+    ] = ScheduleAxisUnit.STEPS,
     out: Annotated[
         list[Path] | None, typer.Option("--out", help="Also write a file: .svg, .csv, .png or .pdf.")
     ] = None,

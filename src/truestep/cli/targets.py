@@ -9,8 +9,8 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from truestep.core.errors import ModelError, OptionError, nearest_names
-from truestep.core.system import leads_through_folders
+from truestep.core.errors import ModelError, OptionError, names_hint
+from truestep.core.system import is_path_with_folder
 
 _WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
 
@@ -26,7 +26,7 @@ def load_command_target(target: str) -> Any:
 
     path, name = _split_target(target)
     # What the file prints must not mix with the result: stdout may be read by a program.
-    with redirect_stdout(sys.stderr), _no_training(path):
+    with redirect_stdout(sys.stderr), _refuse_training_on_import(path):
         try:
             module = load_recipe(path)
         except SyntaxError as error:
@@ -37,7 +37,7 @@ def load_command_target(target: str) -> Any:
             raise
         except (Exception, SystemExit) as error:
             raise ModelError(
-                f"Importing {path} raised {type(error).__name__}{_line(error, path)}: {error}"
+                f"Importing {path} raised {type(error).__name__}{_error_line_in_file(error, path)}: {error}"
             ) from error
     found: Any = module
     for part in name.split("."):
@@ -45,7 +45,7 @@ def load_command_target(target: str) -> Any:
             known = [
                 each for each in vars(module) if not each.startswith("_") and callable(getattr(module, each))
             ]
-            raise OptionError(f"{path} has no {name!r}. {nearest_names(name, known)}")
+            raise OptionError(f"{path} has no {name!r}. {names_hint(name, known)}")
         found = getattr(found, part)
     return found
 
@@ -71,7 +71,7 @@ def call_command_target(target: str) -> Any:
             return made()
         except Exception as error:
             raise ModelError(
-                f"{target} raised {type(error).__name__}{_line(error, _split_target(target)[0])}: {error}"
+                f"{target} raised {type(error).__name__}{_error_line_in_file(error, _split_target(target)[0])}: {error}"
             ) from error
 
 
@@ -85,11 +85,11 @@ def model_and_batch(target: str, inputs: "list[str]", batch: str | None) -> tupl
         )
     if batch:
         return call_command_target(target), call_command_target(batch)
-    tensors = tuple(_tensor(description) for description in inputs)
+    tensors = tuple(_tensor_from_description(description) for description in inputs)
     return call_command_target(target), tensors
 
 
-def _tensor(description: str) -> Any:
+def _tensor_from_description(description: str) -> Any:
     import torch
 
     sizes, _, name = description.partition(":")
@@ -111,7 +111,7 @@ def _split_target(target: str) -> tuple[Path, str]:
             f"def make_model(): model = Net(); ts.load_weights(model, {target!r}); return model, and give that: "
             "train.py:make_model."
         )
-    if not file or not name or leads_through_folders(name):  # of C:\train.py the colon is the drive's
+    if not file or not name or is_path_with_folder(name):  # of C:\train.py the colon is the drive's
         raise OptionError(
             f"{target!r} does not say what to take from which file. Write FILE.py:NAME, for example train.py:make_model."
         )
@@ -120,36 +120,36 @@ def _split_target(target: str) -> tuple[Path, str]:
         folder = path.parent
         names = {each.name for each in folder.glob("*.py")} if folder.is_dir() else set()
         raise OptionError(
-            f"There is no file {file} in {Path.cwd()}. {nearest_names(path.name, names) if names else ''}".rstrip()
+            f"There is no file {file} in {Path.cwd()}. {names_hint(path.name, names) if names else ''}".rstrip()
         )
     return path, name
 
 
-def _line(error: BaseException, path: Path) -> str:
+def _error_line_in_file(error: BaseException, path: Path) -> str:
     """Return where in the user's file an error came from."""
-    return _last_line(traceback.extract_tb(error.__traceback__), path, " at line")
+    return _last_stack_line_in_file(traceback.extract_tb(error.__traceback__), path, " at line")
 
 
-def _last_line(stack: traceback.StackSummary, path: Path, words: str) -> str:
+def _last_stack_line_in_file(stack: traceback.StackSummary, path: Path, words: str) -> str:
     lines = [frame.lineno for frame in stack if frame.filename == str(path.resolve())]
     return f"{words} {lines[-1]}" if lines else ""
 
 
 @contextmanager
-def _no_training(path: Path) -> Iterator[None]:
+def _refuse_training_on_import(path: Path) -> Iterator[None]:
     """Stop an import that trains: it would take hours, and write where the real training does."""
     import torch
 
     backward = torch.autograd.backward
 
-    def refuse(*_: Any, **__: Any) -> None:
-        line = _last_line(traceback.extract_stack(), path, ", line")
+    def refuse_training(*_: Any, **__: Any) -> None:
+        line = _last_stack_line_in_file(traceback.extract_stack(), path, ", line")
         raise OptionError(
             f'Importing {path} starts a training (backward{line}). Put what trains under: if __name__ == "__main__":'
         )
 
     # Tensor.backward looks the function up at each call, so that this is enough for both.
-    torch.autograd.backward = refuse
+    torch.autograd.backward = refuse_training
     try:
         yield
     finally:

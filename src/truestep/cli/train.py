@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from truestep.cli.screen import show_lines, tell_on_screen
+from truestep.cli.screen import print_line_on_screen, print_wrapped_lines
 from truestep.cli.statuses import EXIT_INTERRUPTED, EXIT_MISSING
 from truestep.core.errors import OptionError
 from truestep.explainer.block import explain_errors
-from truestep.recipes.loading.find import description_of, find_recipe, recipes
+from truestep.recipes.loading.find import find_recipe, read_recipe_docstring, recipes
 
 if TYPE_CHECKING:
     from truestep.recipes.loading.parse import ParsedRecipe
@@ -35,11 +35,11 @@ def train(context: typer.Context) -> None:
         raise typer.Exit(0 if arguments else 2)
     name, rest = arguments[0], arguments[1:]
     if name.startswith("-"):
-        raise OptionError(_recipe_first(arguments))
-    _train(name, rest)
+        raise OptionError(_option_before_recipe_message(arguments))
+    _train_recipe(name, rest)
 
 
-def _recipe_first(arguments: list[str]) -> str:
+def _option_before_recipe_message(arguments: list[str]) -> str:
     """Return what to write where an option stands in the place of the recipe."""
     names = [*recipes()]
     given = next((each for each in arguments if each in names or each.endswith(".py")), None)
@@ -53,7 +53,8 @@ def _recipe_first(arguments: list[str]) -> str:
 def _print_general_help() -> None:
     """Print how recipes are trained, and which there are."""
     lines = [
-        f"  {name:<10}  {description_of(path).partition(chr(10))[0]}" for name, path in recipes().items()
+        f"  {name:<10}  {read_recipe_docstring(path).partition(chr(10))[0]}"
+        for name, path in recipes().items()
     ]
     told = (
         "\nUsage: truestep train NAME|FILE.py [OPTIONS]\n\n"
@@ -65,10 +66,10 @@ def _print_general_help() -> None:
         "--json prints at the end what truestep runs --json says of the run.\n"
         "truestep train NAME --help shows all options of a recipe."
     )
-    show_lines(told.split("\n"))
+    print_wrapped_lines(told.split("\n"))
 
 
-def processes_option(arguments: Sequence[str]) -> tuple[int | None, list[str]]:
+def split_processes_option(arguments: Sequence[str]) -> tuple[int | None, list[str]]:
     """Return what `--processes` says, None where it is not there, and the other words."""
     words = list(arguments)
     for place, word in enumerate(words):
@@ -86,41 +87,41 @@ def _train_in_processes(
     processes: int, name: str, words: Sequence[str], prepared: "ParsedRecipe", *, as_json: bool
 ) -> int:
     """Train in processes of this machine, all in one folder; return the exit status."""
-    from truestep.recipes.loading.start import new_directory
+    from truestep.recipes.loading.start import make_timestamped_directory
     from truestep.run.launching.agent import LaunchOptions
     from truestep.run.launching.spawn import launch_python
 
-    folder = prepared.options.out or new_directory(Path("runs") / prepared.name)
+    folder = prepared.options.out or make_timestamped_directory(Path("runs") / prepared.name)
     launch = LaunchOptions(processes=processes, logs=Path("logs"))  # where `truestep launch` has them
     out = [] if prepared.options.out else ["--out", str(folder)]
     status = launch_python(launch, ["-m", "truestep", "train", name, *words, *out])
     if as_json:
-        _print_json(folder)
+        _print_run_json(folder)
     return status
 
 
-def _missing(name: str, package: str | None) -> typer.Exit:
+def _missing_package_exit(name: str, package: str | None) -> typer.Exit:
     sys.stderr.write(f"truestep: {name} needs {package}. Install it with: pip install 'truestep[recipes]'\n")
     return typer.Exit(EXIT_MISSING)
 
 
-def _print_json(folder: Path) -> None:
+def _print_run_json(folder: Path) -> None:
     from truestep.cli.screen import print_json_document
     from truestep.report.listing import runs
 
     print_json_document(runs(folder).to_dict())
 
 
-def _train(name: str, arguments: Sequence[str]) -> None:
+def _train_recipe(name: str, arguments: Sequence[str]) -> None:
     words: list[str] = []
     path = find_recipe(name)
-    description_of(path)  # refuses what is no recipe before torch is imported
+    read_recipe_docstring(path)  # refuses what is no recipe before torch is imported
     try:
         from truestep.recipes.loading.parse import parse_recipe
         from truestep.recipes.loading.start import start_recipe
 
         as_json = "--json" in arguments
-        processes, words = processes_option([word for word in arguments if word != "--json"])
+        processes, words = split_processes_option([word for word in arguments if word != "--json"])
         prepared = parse_recipe(path, words, name=name)
         if processes is not None:
             raise typer.Exit(_train_in_processes(processes, name, words, prepared, as_json=as_json))
@@ -136,8 +137,8 @@ def _train(name: str, arguments: Sequence[str]) -> None:
     except ModuleNotFoundError as error:
         if name not in recipes() or error.name == "torch":
             raise
-        raise _missing(name, error.name) from error
+        raise _missing_package_exit(name, error.name) from error
     if as_json:
-        _print_json(directory)
+        _print_run_json(directory)
     else:
-        tell_on_screen(f"Report: {directory / 'report.html'}")
+        print_line_on_screen(f"Report: {directory / 'report.html'}")

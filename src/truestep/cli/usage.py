@@ -8,7 +8,7 @@ from typing import Any, cast
 import typer
 from typer.core import TyperGroup
 
-from truestep.core.errors import did_you_mean_path, nearest_names
+from truestep.core.errors import did_you_mean_path, names_hint
 from truestep.core.guidance import option_by_other_name
 
 # typer has its own copy of click or the installed one, by its version; this class is in both
@@ -55,7 +55,7 @@ _OPTIONS = {
 }
 
 
-class NamedCommands(TyperGroup):
+class CommandGroupWithSuggestions(TyperGroup):
     """A group of commands that names the nearest ones to a mistyped one."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -64,10 +64,10 @@ class NamedCommands(TyperGroup):
         if unknown and "list" in self.commands and Path(args[0]).is_dir():
             args = ["list", *args]  # a folder alone: what is in it
         elif unknown and not ctx.resilient_parsing:
-            ctx.fail(self._unknown(args[0], ctx))
+            ctx.fail(self._unknown_command_message(args[0], ctx))
         return super().resolve_command(ctx, args)
 
-    def _unknown(self, word: str, context: Any) -> str:
+    def _unknown_command_message(self, word: str, context: Any) -> str:
         if word in _COMMANDS and (context.parent is None or word in _REMOVING):
             return f"There is no command {word!r}. {_COMMANDS[word]}."
         if context.parent is None and word.endswith((".py", ".ipynb")):
@@ -80,7 +80,7 @@ class NamedCommands(TyperGroup):
         if "list" in self.commands and len(Path(word).parts) > 1:
             return f"There is no folder {word!r}.{did_you_mean_path(Path(word))} Write: truestep {context.info_name} runs/digits"
         or_folder = " or folder" if "list" in self.commands else ""
-        return f"There is no command{or_folder} {word!r}. {nearest_names(word, self.commands)}"
+        return f"There is no command{or_folder} {word!r}. {names_hint(word, self.commands)}"
 
 
 def usage_message(error: Any) -> str:
@@ -92,28 +92,28 @@ def usage_message(error: Any) -> str:
         return ""
     context = getattr(error, "ctx", None)
     if context is None:
-        return f"truestep: {_needing_a_value(error.format_message())}\n"
-    return (
-        f"{context.command_path}: {_wrong(error, context)}\nHow it is used: {context.command_path} --help\n"
-    )
+        return f"truestep: {_option_without_value_message(error.format_message())}\n"
+    return f"{context.command_path}: {_describe_usage_error(error, context)}\nHow it is used: {context.command_path} --help\n"
 
 
-def _wrong(error: Any, context: Any) -> str:
+def _describe_usage_error(error: Any, context: Any) -> str:
     if hasattr(error, "possibilities"):
         return _no_option_message(error.option_name, context)
     message = str(error.format_message())
     if message.startswith("Missing"):
-        return _missing(message.partition(" Choose from:")[0].removesuffix("."), error, context)
+        return _missing_parameter_message(
+            message.partition(" Choose from:")[0].removesuffix("."), error, context
+        )
     if match := re.fullmatch(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", message):
-        return _one_too_many(match[1], context)
+        return _too_many_arguments_message(match[1], context)
     if match := re.fullmatch(
         r"Invalid value for '?([^':]+)'?(?: / '[^']+')*: (?:Value error, )?(.*)", message, re.DOTALL
     ):
-        return f"{match[1]}: {_with_nearest(match[2], _given(error))}"
+        return f"{match[1]}: {_add_nearest_choices(match[2], _value_given_in_error(error))}"
     return message
 
 
-def _one_too_many(words: str, context: Any) -> str:
+def _too_many_arguments_message(words: str, context: Any) -> str:
     """Say which words a command does not take; a command behind its folder stands before it."""
     group, first = context.parent.command, words.split(maxsplit=1)[0]
     if first in getattr(group, "commands", ()) or first in _REMOVING:
@@ -124,7 +124,7 @@ def _one_too_many(words: str, context: Any) -> str:
     return f"{words!r} is more than this command takes. Write: {usage}"
 
 
-def _missing(message: str, error: Any, context: Any) -> str:
+def _missing_parameter_message(message: str, error: Any, context: Any) -> str:
     """Say what is missing, what that is, and a line to write."""
     if not (example := context.command.epilog or "").startswith(EXAMPLE):
         usage = " ".join(context.get_usage().split()).removeprefix("Usage: ")
@@ -147,7 +147,7 @@ def _no_option_message(word: str, context: Any) -> str:
     words = {name.removeprefix("--").replace("-", "_"): name for name in sorted(known)}
     if here := option_by_other_name(word.strip("-").replace("-", "_"), list(words)):
         return f"There is no option {word!r}. Here it is called {words[here]}."
-    nearest = nearest_names(word, known | {"--help"})
+    nearest = names_hint(word, known | {"--help"})
     if context.command.name == "doctor":
         return (
             f"There is no option {word!r} of the doctor's. If it is the script's, it stands behind the file: "
@@ -156,7 +156,7 @@ def _no_option_message(word: str, context: Any) -> str:
     return f"There is no option {word!r}. {nearest}"
 
 
-def _needing_a_value(message: str) -> str:
+def _option_without_value_message(message: str) -> str:
     """Say what an option lacks, as the parser does not know for which command it was parsed."""
     match = re.fullmatch(r"Option '([^']+)' requires (an argument|\d+ arguments)\.?", message)
     if not match:
@@ -170,14 +170,14 @@ def _long_names(option: Any) -> list[str]:
     return [name for name in (*option.opts, *option.secondary_opts) if name.startswith("--")]
 
 
-def _given(error: Any) -> str:
+def _value_given_in_error(error: Any) -> str:
     """Return what was written for a value, as the validation that refused it knows it; nothing where none says."""
     refused = error.__cause__ or error.__context__
     found = refused.errors() if callable(getattr(refused, "errors", None)) else []
     return repr(found[0]["input"]) if found else ""
 
 
-def _with_nearest(message: str, given: str) -> str:
+def _add_nearest_choices(message: str, given: str) -> str:
     """Name the nearest of the values that an option takes; other messages stay as they are."""
     if match := re.fullmatch(r"Input should be (greater|less) than or equal to (\S+)", message):
         return f"It takes a number of at {'least' if match[1] == 'greater' else 'most'} {match[2]}."
@@ -187,4 +187,4 @@ def _with_nearest(message: str, given: str) -> str:
     if not known:
         return message
     names = re.findall("'([^']*)'", known)
-    return f"There is no {value}. {nearest_names(value.strip(_QUOTE), names)}"
+    return f"There is no {value}. {names_hint(value.strip(_QUOTE), names)}"

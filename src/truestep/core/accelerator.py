@@ -21,22 +21,24 @@ _ADAGRAD_ON_CUDA = "2.13"  # torch 2.11 has the kernel, and its Adagrad refuses 
 _EXCHANGED = ("cpu", "cuda")
 
 
-def is_host(device: torch.device) -> bool:
+def is_cpu_device(device: torch.device) -> bool:
     """Whether what is computed there is at hand."""
     return device.type == "cpu"
 
 
-def runs_ahead(device: torch.device) -> bool:
+def is_async_device(device: torch.device) -> bool:
     """Whether the host only queues work there: flags are read late, copies go through page-locked memory, streams have an order."""
     return device.type in _RUNS_AHEAD
 
 
-def are_late(values: Iterable[Any]) -> bool:
+def has_async_tensor(values: Iterable[Any]) -> bool:
     """Whether one of these is a tensor that the host would have to wait for."""
-    return any(isinstance(each, Tensor) and not each.is_cpu and runs_ahead(each.device) for each in values)
+    return any(
+        isinstance(each, Tensor) and not each.is_cpu and is_async_device(each.device) for each in values
+    )
 
 
-def in_float64(tensor: Tensor) -> Tensor:
+def to_float64(tensor: Tensor) -> Tensor:
     """Return a tensor in float64, on the host where its device has none: sums of MPS are made there, and waited for."""
     return (tensor.cpu() if tensor.device.type in _WITHOUT_FLOAT64 else tensor).to(torch.float64)
 
@@ -56,7 +58,7 @@ def has_fused_kernel(device: torch.device, optimizer: str) -> bool:
 # ---------------------------------------------------------------------- copies to the host
 
 
-class ArrivingCopy:
+class AsyncHostCopy:
     """A tensor's copy on the host, which holds other values until it has arrived."""
 
     __slots__ = ("_event", "_host")
@@ -77,42 +79,42 @@ class ArrivingCopy:
         return self._host
 
 
-def send_to_host(tensor: Tensor) -> ArrivingCopy:
+def send_to_host(tensor: Tensor) -> AsyncHostCopy:
     """Copy a tensor to the host, without waiting where the device runs ahead."""
     if tensor.is_cpu:
-        return ArrivingCopy(tensor, None)
-    if not runs_ahead(tensor.device):
-        return ArrivingCopy(tensor.cpu(), None)
+        return AsyncHostCopy(tensor, None)
+    if not is_async_device(tensor.device):
+        return AsyncHostCopy(tensor.cpu(), None)
     # into page-locked memory: a copy into any other waits for the device
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
-    return ArrivingCopy(host, _after_now(tensor.device))
+    return AsyncHostCopy(host, _record_event(tensor.device))
 
 
-def copy_late(places: Sequence[Tensor], sources: Sequence[Tensor]) -> list[torch.Event]:
+def copy_to_host_async(places: Sequence[Tensor], sources: Sequence[Tensor]) -> list[torch.Event]:
     """Copy tensors to the host, into page-locked memory without waiting; return what is to be waited for."""
-    devices = devices_ahead(sources)
+    devices = async_devices(sources)
     torch._foreach_copy_(list(places), list(sources), non_blocking=bool(devices))
     # Events and not `synchronize`: who waits, waits for these copies, not for the steps that were queued after them.
-    return [_after_now(device) for device in devices]
+    return [_record_event(device) for device in devices]
 
 
-def devices_ahead(tensors: Iterable[Tensor]) -> set[torch.device]:
+def async_devices(tensors: Iterable[Tensor]) -> set[torch.device]:
     """Return the devices that tensors are on and that run ahead of the host."""
-    return {tensor.device for tensor in tensors if not tensor.is_cpu and runs_ahead(tensor.device)}
+    return {tensor.device for tensor in tensors if not tensor.is_cpu and is_async_device(tensor.device)}
 
 
-def _after_now(device: torch.device) -> torch.Event:
+def _record_event(device: torch.device) -> torch.Event:
     """Return an event behind all that was queued on a device: in its own current stream, which need not be the current device's."""
     event = torch.Event(device)
     event.record(torch.accelerator.current_stream(device))
     return event
 
 
-def done_so_far(tensor: Tensor) -> Callable[[], bool] | None:
+def make_completion_query(tensor: Tensor) -> Callable[[], bool] | None:
     """Return what tells whether a tensor's device has done all that was queued; None where the host waits for it anyway."""
-    if tensor.is_cpu or not runs_ahead(tensor.device):
+    if tensor.is_cpu or not is_async_device(tensor.device):
         return None
-    return _after_now(tensor.device).query
+    return _record_event(tensor.device).query
 
 
 # ---------------------------------------------------------------------- copies to the device
@@ -120,19 +122,19 @@ def done_so_far(tensor: Tensor) -> Callable[[], bool] | None:
 
 def send_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor of the host to a device, without waiting where it runs ahead."""
-    if not runs_ahead(device):
+    if not is_async_device(device):
         # (MPS may read from memory that is no longer the tensor's: the host waits)
         return tensor.to(device)
     return (tensor.pin_memory() if tensor.is_cpu else tensor).to(device, non_blocking=True)
 
 
-def bring_together(tensors: Sequence[Tensor]) -> list[Tensor]:
+def move_to_one_device(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return tensors on one device without waiting: on one that runs ahead, if there is one, from which nothing may come late."""
-    device = next((each.device for each in tensors if are_late([each])), tensors[-1].device)
+    device = next((each.device for each in tensors if has_async_tensor([each])), tensors[-1].device)
     return [each if each.device == device else send_to_device(each, device) for each in tensors]
 
 
-def sends_without_waiting(device: torch.device) -> bool:
+def allows_non_blocking_copy(device: torch.device) -> bool:
     """Whether `.to(device, non_blocking=True)` is sound for memory that the caller lets go of: on MPS it is not."""
     return device.type != "mps"
 
@@ -150,7 +152,7 @@ class CopyStream:
         with self._stream:
             yield
 
-    def hand_over(self, tensors: Iterable[Tensor]) -> None:
+    def hand_to_current_stream(self, tensors: Iterable[Tensor]) -> None:
         """Let the current stream wait for what was copied; the memory may be used anew only after that stream is done with it."""
         current = torch.accelerator.current_stream(self._device)
         current.wait_stream(self._stream)
@@ -162,30 +164,30 @@ class CopyStream:
 # ---------------------------------------------------------------------- memory, and which card it is
 
 
-def free_bytes(device: torch.device) -> int:
+def free_device_bytes(device: torch.device) -> int:
     """Return how much memory nobody holds there; only where the device runs ahead."""
     free: int = torch.accelerator.get_memory_info(device)[0]
     return free
 
 
-def most_bytes(device: torch.device) -> int | None:
+def peak_device_bytes(device: torch.device) -> int | None:
     """Return the most memory that tensors have taken there, None where it is not counted."""
-    return torch.accelerator.max_memory_allocated(device) if runs_ahead(device) else None
+    return torch.accelerator.max_memory_allocated(device) if is_async_device(device) else None
 
 
 def release_cached_memory(device: torch.device) -> None:
     """Give back what torch keeps of a device's memory: blocks cut for what did not fit."""
-    if not is_host(device) and (empty := getattr(torch.get_device_module(device), "empty_cache", None)):
+    if not is_cpu_device(device) and (empty := getattr(torch.get_device_module(device), "empty_cache", None)):
         empty()
 
 
-def wait_for(device: torch.device) -> None:
+def synchronize_device(device: torch.device) -> None:
     """Return when everything queued on a device is done."""
-    if not is_host(device):
+    if not is_cpu_device(device):
         torch.accelerator.synchronize(device)
 
 
-def accelerator_here() -> torch.device | None:
+def current_accelerator_device() -> torch.device | None:
     """Return the current device of this machine's accelerator, None where torch finds none."""
     if not torch.accelerator.is_available():
         return None
@@ -194,31 +196,31 @@ def accelerator_here() -> torch.device | None:
     return torch.device(found.type, torch.accelerator.current_device_index())
 
 
-def num_cards() -> int:
+def num_cuda_devices() -> int:
     """Return how many cards several processes can be given, one each."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def take_card(index: int) -> torch.device:
+def select_cuda_device(index: int) -> torch.device:
     """Make a card the current one, before any other call makes a context on the first."""
     torch.accelerator.set_device_index(index)
     return torch.device("cuda", index)
 
 
-def card_facts(device: torch.device) -> dict[str, Any]:
+def gpu_name_and_versions(device: torch.device) -> dict[str, Any]:
     """Return what decides about bits on a card: its name, CUDA's and cuDNN's version."""
-    if not has_kernel_tuner(device):
+    if not has_cudnn_benchmark(device):
         return {}
     versions = {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}  # type: ignore[no-untyped-call]
     return {"gpu": torch.cuda.get_device_name(device), **versions}
 
 
-def has_kernel_tuner(device: torch.device) -> bool:
+def has_cudnn_benchmark(device: torch.device) -> bool:
     """Whether cuDNN computes there, which can measure its algorithms."""
     return device.type == "cuda"
 
 
-def is_exchanged(device: torch.device) -> bool:
+def supports_collectives(device: torch.device) -> bool:
     """Whether torch's processes can exchange tensors of this device: gloo and NCCL carry none of MPS or XPU."""
     return device.type in _EXCHANGED
 
@@ -228,7 +230,7 @@ def collective_backend(device: torch.device) -> str:
     return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
 
 
-def usable_device(device: str | torch.device) -> torch.device:
+def require_usable_device(device: str | torch.device) -> torch.device:
     """Return `device`, or raise an OptionError with torch's reason where nothing can be put on it."""
     try:
         chosen = torch.device(device)

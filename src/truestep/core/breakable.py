@@ -8,7 +8,7 @@ from truestep.core.rich_names import Text
 _BREAKS_BEHIND = "_/ "
 
 
-class BreakableName:
+class WrappingText:
     """A text that rich draws over as few lines as it needs, broken behind `_`, `/` or a blank; `hang` blanks begin the others."""
 
     def __init__(self, text: Text, hang: int = 2) -> None:
@@ -22,9 +22,11 @@ class BreakableName:
 
     def broken(self, width: int) -> Text:
         """Return the text in lines of at most so many columns."""
-        return Text("\n").join(self._broken(line, width) for line in self._text.split("\n", allow_blank=True))
+        return Text("\n").join(
+            self._wrap_line(line, width) for line in self._text.split("\n", allow_blank=True)
+        )
 
-    def _broken(self, text: Text, width: int) -> Text:
+    def _wrap_line(self, text: Text, width: int) -> Text:
         plain, hang = text.plain, min(self._hang, width // 2)
         cuts: list[int] = []
         start, room = 0, width

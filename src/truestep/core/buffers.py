@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from truestep.core.frames import warn_user
-from truestep.core.tensor_bytes import times_written
+from truestep.core.tensor_bytes import tensor_version
 
 Place = tuple[nn.Module, str]
 
@@ -39,7 +39,7 @@ def _is_spectral(part: nn.Module, name: str) -> bool:
     return any(name in (f"{hook.name}_u", f"{hook.name}_v") for hook in hooks)
 
 
-def _moves_uncounted(part: nn.Module, name: str) -> bool:
+def _bypasses_version_counter(part: nn.Module, name: str) -> bool:
     """Whether torch writes to it past its version, which counts the writes to a tensor."""
     is_norm = isinstance(part, nn.modules.batchnorm._NormBase) and name in _STATISTICS
     return is_norm or _is_spectral(part, name)
@@ -66,7 +66,7 @@ class BufferSnapshot:
                     module._buffers[name] = buffer
 
 
-class _Entry:
+class _BufferEntry:
     """One buffer as it was kept: the tensor, its version, and a copy of its values where there is one."""
 
     __slots__ = ("buffer", "copy", "home", "is_kept", "is_uncounted", "name", "version")
@@ -102,7 +102,7 @@ class MovingBufferSnapshot:
     def __init__(self, module: nn.Module, others: Sequence["MovingBufferSnapshot"] = ()) -> None:
         self._module = module
         self._others = others  # a buffer that one of them has stays theirs
-        self._entries: list[_Entry] = []
+        self._entries: list[_BufferEntry] = []
         self._num_kept = 0
         self._compares = False
         self.find()
@@ -122,7 +122,7 @@ class MovingBufferSnapshot:
         self._entries = [
             # by the dict that holds them, which lives as long as its module; a buffer is often assigned anew
             known.get((id(part._buffers), name))
-            or _Entry(part._buffers, name, is_uncounted=_moves_uncounted(part, name))
+            or _BufferEntry(part._buffers, name, is_uncounted=_bypasses_version_counter(part, name))
             for part, name in buffer_places(self._module)
             if (id(part._buffers), name) not in taken
         ]
@@ -132,82 +132,85 @@ class MovingBufferSnapshot:
         grad_mode = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)  # torch.no_grad() costs three microseconds more, before each update
         try:
-            self._keep()
+            self._copy_current_buffers()
         finally:
             torch._C._set_grad_enabled(grad_mode)
 
-    def _keep(self) -> None:
+    def _copy_current_buffers(self) -> None:
         # Powers of two have one bit: what is compared over a whole training stays a logarithm of its updates.
         number = self._num_kept = self._num_kept + 1
-        compared, self._compares = self._compares, number & (number - 1) == 0 and self._may_compare()
+        compared, self._compares = (
+            self._compares,
+            number & (number - 1) == 0 and self._can_compare_without_wait(),
+        )
         if compared or self._compares:
-            self._note_uncounted()
+            self._mark_unversioned_buffers()
         if self._compares:
             self.find()
         moved = [entry for entry in self._entries if entry.moved()]
         if moved:
-            _copy(moved, MOST_UNMOVED_BYTES)
+            _copy_buffers(moved, MOST_UNMOVED_BYTES)
 
-    def _may_compare(self) -> bool:
+    def _can_compare_without_wait(self) -> bool:
         """Whether comparing values waits for nothing; the first update may wait."""
         return self._num_kept == 1 or all(
             entry.buffer is None or entry.buffer.device.type == "cpu" for entry in self._entries
         )
 
-    def _note_uncounted(self) -> None:
+    def _mark_unversioned_buffers(self) -> None:
         for entry in self._entries:
             if not entry.moved() and entry.differs():
                 entry.is_uncounted = True
 
-    def _moved(self) -> list[_Entry]:
+    def _changed_buffers(self) -> list[_BufferEntry]:
         if self._compares:
-            self._note_uncounted()
+            self._mark_unversioned_buffers()
         return [entry for entry in self._entries if entry.moved()]
 
     @torch.no_grad()
     def restore(self) -> None:
         """Put back what was kept, its version too: a graph made before then finds what it saved."""
-        moved = self._moved()
-        _write([entry for entry in moved if entry.copy is not None])
+        moved = self._changed_buffers()
+        _write_copies_back([entry for entry in moved if entry.copy is not None])
         for entry in moved:
             if entry.home.get(entry.name) is not entry.buffer:
                 entry.home[entry.name] = entry.buffer
             elif entry.moved() and not entry.is_uncounted:
-                _warn_of_large(entry)
+                _warn_of_large_buffer(entry)
 
     @torch.no_grad()
     def restore_where(self, flag: Tensor) -> None:
         """Put back what was kept if `flag`, which stays on the device, is set."""
-        in_place: dict[tuple[torch.dtype, torch.device], list[_Entry]] = {}
-        for entry in self._moved():
+        in_place: dict[tuple[torch.dtype, torch.device], list[_BufferEntry]] = {}
+        for entry in self._changed_buffers():
             now, copy = entry.home.get(entry.name), entry.copy
             if now is entry.buffer and now is not None and copy is not None:
                 in_place.setdefault((now.dtype, now.device), []).append(entry)
-            elif now is not None and copy is not None and _is_like(now, copy):
+            elif now is not None and copy is not None and _has_same_metadata(now, copy):
                 # Not written into: it may be a tensor of the batch.
                 entry.home[entry.name] = torch.where(flag.bool(), copy, now)
             elif now is not entry.buffer and bool(flag):  # of another size: only the host can decide
-                _write([entry] if copy is not None else [])
+                _write_copies_back([entry] if copy is not None else [])
                 entry.home[entry.name] = entry.buffer
         for entries in in_place.values():
-            _write_where(flag, entries)
+            _write_copies_back_where(flag, entries)
 
 
-def _is_like(first: Tensor, second: Tensor) -> bool:
+def _has_same_metadata(first: Tensor, second: Tensor) -> bool:
     return (first.shape, first.dtype, first.device) == (second.shape, second.dtype, second.device)
 
 
-def _copy(entries: list[_Entry], most_unmoved_bytes: int) -> None:
+def _copy_buffers(entries: list[_BufferEntry], most_unmoved_bytes: int) -> None:
     """Keep these buffers: into the memory of their copies where it fits, the small ones first where nothing is known of them."""
     buffers, copies = [], []
     new = []
     for entry in entries:
         before, now = entry.buffer, entry.home.get(entry.name)
-        entry.buffer, entry.version = now, -1 if now is None else times_written(now)
+        entry.buffer, entry.version = now, -1 if now is None else tensor_version(now)
         if now is None or entry.version < 0:
             entry.copy = None
         elif entry.copy is not None and (
-            now.shape == entry.copy.shape if now is before else _is_like(now, entry.copy)
+            now.shape == entry.copy.shape if now is before else _has_same_metadata(now, entry.copy)
         ):
             buffers.append(now)
             copies.append(entry.copy)
@@ -226,7 +229,7 @@ def _copy(entries: list[_Entry], most_unmoved_bytes: int) -> None:
         entry.is_kept = True
 
 
-def _write(entries: list[_Entry]) -> None:
+def _write_copies_back(entries: list[_BufferEntry]) -> None:
     """Write the copies back into their buffers, past the versions."""
     if not entries:
         return
@@ -236,7 +239,7 @@ def _write(entries: list[_Entry]) -> None:
     torch._C._autograd._unsafe_set_version_counter(buffers, tuple(entry.version for entry in entries))
 
 
-def _write_where(flag: Tensor, entries: list[_Entry]) -> None:
+def _write_copies_back_where(flag: Tensor, entries: list[_BufferEntry]) -> None:
     """Write the copies of one type back if the flag is set, all of them in a few kernels."""
     buffers = tuple(entry.buffer for entry in entries if entry.buffer is not None)
     kept = torch.cat([entry.copy.reshape(-1) for entry in entries if entry.copy is not None])
@@ -247,7 +250,7 @@ def _write_where(flag: Tensor, entries: list[_Entry]) -> None:
         torch._foreach_copy_(buffers, [part.view(b.shape) for part, b in zip(parts, buffers, strict=True)])
 
 
-def _warn_of_large(entry: _Entry) -> None:
+def _warn_of_large_buffer(entry: _BufferEntry) -> None:
     assert entry.buffer is not None
     warn_user(
         f"The buffer {entry.name!r} ({entry.buffer.nbytes / 2**30:.1f} GB) moved for the first time in an update that was not "

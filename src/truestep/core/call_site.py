@@ -31,17 +31,18 @@ def user_call_site() -> UserCallSite | None:
     if frame is None:
         return None
     return UserCallSite(
-        f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}", _variable(frame.f_code, frame.f_lasti)
+        f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}",
+        _assigned_variable(frame.f_code, frame.f_lasti),
     )
 
 
-def loop_pair_at_call() -> tuple[str, str] | None:
+def loop_target_pair() -> tuple[str, str] | None:
     """Return the two names that a `for` of the user's takes each item of the running call apart into; None elsewhere."""
     frame = _user_frame()
-    return None if frame is None else _loop_pair(frame.f_code, frame.f_lasti)
+    return None if frame is None else _loop_target_pair_at(frame.f_code, frame.f_lasti)
 
 
-def call_is_dropped(*rooms: str) -> bool:
+def is_call_result_discarded(*rooms: str) -> bool:
     """Whether who called these rooms does nothing with what the call gives, be it a user's code or that of a library."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith(rooms):
@@ -51,16 +52,16 @@ def call_is_dropped(*rooms: str) -> bool:
     return first is not None and first.opname == "POP_TOP"
 
 
-def numbers_subscripted_at_call(value: object) -> dict[str, frozenset[int]]:
+def indices_read_at_call(value: object) -> dict[str, frozenset[int]]:
     """Return the variables of the innermost running code of the user's that hold `value` and are read as `name[0]` alone."""
     frame = _user_frame()
     if frame is None:
         return {}
     held = [name for name, each in (frame.f_globals | frame.f_locals).items() if each is value]
-    return {name: numbers for name in held if (numbers := numbers_subscripted(frame.f_code, name))}
+    return {name: numbers for name in held if (numbers := constant_indices_read(frame.f_code, name))}
 
 
-def numbers_subscripted(code: CodeType, name: str) -> frozenset[int]:
+def constant_indices_read(code: CodeType, name: str) -> frozenset[int]:
     """Return the numbers of a variable's parts that a code reads, as `name[0]`; none where it reads it in any other way.
 
     What tells of its form (`name.shape`, `len(name)`) is no reading.
@@ -72,15 +73,15 @@ def numbers_subscripted(code: CodeType, name: str) -> frozenset[int]:
         is_read = "LOAD" in step.opname and name in (names[1:] if step.opname.startswith("STORE_") else names)
         if not is_read:
             continue
-        number = _number_of(following, last)
+        number = _constant_index(following, last)
         if number is not None and names[-1] == name:
             found.add(number)
-        elif not (_tells_form(following) or (before is not None and before.argval == "len")):
+        elif not (_reads_shape_attribute(following) or (before is not None and before.argval == "len")):
             return frozenset()
     return frozenset() if name in code.co_cellvars else frozenset(found)
 
 
-def names_left_unread(code: CodeType, name: str) -> frozenset[int] | None:
+def unread_unpacked_indices(code: CodeType, name: str) -> frozenset[int] | None:
     """Return the numbers of a variable's parts that a code takes out of it and reads nowhere; None where it reads nothing of it.
 
     Parts are those of `x, y = name`; a variable that is read in any other way has none left.
@@ -138,15 +139,15 @@ def closure_variables(function: FunctionType) -> inspect.ClosureVars:
         return inspect.ClosureVars({}, {}, {}, set())
 
 
-def is_asked_by_import(package: str) -> bool:
+def is_from_import_running(package: str) -> bool:
     """Whether the innermost running line outside of a package is `from ... import name`."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         frame = frame.f_back
-    return _instruction(frame.f_code, frame.f_lasti) == "IMPORT_FROM"
+    return _opcode_name_at(frame.f_code, frame.f_lasti) == "IMPORT_FROM"
 
 
-def calls_what_it_reads(frame: FrameType) -> bool:
+def is_read_attribute_called(frame: FrameType) -> bool:
     """Whether the attribute that a frame reads at this moment is called as a method is, `name.attribute(...)`.
 
     Python has an instruction for that; before a call with `*arguments` it reads as anywhere else.
@@ -164,10 +165,10 @@ def ends_in_raise(error: BaseException) -> bool:
     trail: TracebackType | None = error.__traceback__
     while trail is not None and trail.tb_next is not None:
         trail = trail.tb_next
-    return trail is not None and _instruction(trail.tb_frame.f_code, trail.tb_lasti) == "RAISE_VARARGS"
+    return trail is not None and _opcode_name_at(trail.tb_frame.f_code, trail.tb_lasti) == "RAISE_VARARGS"
 
 
-def ends_in_library(error: BaseException) -> bool:
+def is_raised_in_library(error: BaseException) -> bool:
     """Whether an error was raised in Python's or a package's own code, and not by a line of the user's."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     return is_library_file(frames[-1].f_code.co_filename)
@@ -181,18 +182,18 @@ def _user_frame() -> FrameType | None:
 _FORMS = ("shape", "size", "device", "dtype", "ndim", "dim", "is_cuda")
 
 
-def _number_of(step: dis.Instruction, following: dis.Instruction) -> int | None:
+def _constant_index(step: dis.Instruction, following: dis.Instruction) -> int | None:
     """Return the number of `[0]`, where these two instructions are that."""
     is_constant = step.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and type(step.argval) is int
     is_subscript = following.opname == "BINARY_SUBSCR" or following.argrepr == "[]"
     return step.argval if is_constant and is_subscript else None
 
 
-def _tells_form(step: dis.Instruction) -> bool:
+def _reads_shape_attribute(step: dis.Instruction) -> bool:
     return step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval in _FORMS
 
 
-def _instruction(code: CodeType, place: int) -> str:
+def _opcode_name_at(code: CodeType, place: int) -> str:
     return dis.opname[code.co_code[place]] if place >= 0 else ""
 
 
@@ -200,7 +201,7 @@ def _instructions_after(code: CodeType, place: int) -> Iterator[dis.Instruction]
     return (each for each in dis.get_instructions(code) if each.offset > place and each.opname != "NOP")
 
 
-def _variable(code: CodeType, place: int) -> str | None:
+def _assigned_variable(code: CodeType, place: int) -> str | None:
     """Return what the instruction behind a call stores into; the name alone of an attribute."""
     following = _instructions_after(code, place)
     first, second = next(following, None), next(following, None)
@@ -214,7 +215,7 @@ def _variable(code: CodeType, place: int) -> str | None:
 
 
 @cache
-def _loop_pair(code: CodeType, place: int) -> tuple[str, str] | None:
+def _loop_target_pair_at(code: CodeType, place: int) -> tuple[str, str] | None:
     found = [each for each, _ in zip(_instructions_after(code, place), range(5), strict=False)]
     if [each.opname for each in found[:3]] != ["GET_ITER", "FOR_ITER", "UNPACK_SEQUENCE"] or found[
         2
@@ -228,12 +229,12 @@ def _loop_pair(code: CodeType, place: int) -> tuple[str, str] | None:
     return str(first.argval), str(second.argval) if second.opname.startswith("STORE_") else "batch"
 
 
-def is_asked_by_loop(frame: FrameType) -> bool:
+def is_at_loop_head(frame: FrameType) -> bool:
     """Whether a frame's running line is the head of a loop that asks for its next item, and no call in a body."""
-    return _instruction(frame.f_code, frame.f_lasti) == "FOR_ITER"
+    return _opcode_name_at(frame.f_code, frame.f_lasti) == "FOR_ITER"
 
 
-def takes_call_apart(frame: FrameType) -> bool:
+def unpacks_call_result(frame: FrameType) -> bool:
     """Whether a frame's running line takes what a call returned apart into several names, `a, b = make()`."""
     steps = [each for each in dis.get_instructions(frame.f_code) if each.offset <= frame.f_lasti]
     return steps[-1].opname.startswith("UNPACK_") and len(steps) > 1 and steps[-2].opname.startswith("CALL")
@@ -246,7 +247,7 @@ def leaves_loop_by_statement(frame: FrameType | None) -> bool:
     """
     while frame is not None:
         code, at = frame.f_code, frame.f_lasti
-        if _instruction(code, at) in ("POP_TOP", "POP_ITER"):  # the latter from Python 3.14 on
+        if _opcode_name_at(code, at) in ("POP_TOP", "POP_ITER"):  # the latter from Python 3.14 on
             return True
         # a generator around the loop's own, a progress bar's say, is closed with it
         frame = frame.f_back if code.co_flags & inspect.CO_GENERATOR else None
@@ -260,81 +261,85 @@ _MODULE = "<module>"
 
 
 @cache
-def name_never_read(code: CodeType, call: int) -> str | None:
+def unread_result_name(code: CodeType, call: int) -> str | None:
     """Return the name that a call's result is given, where no way from there reads it; else None.
 
     Args:
         code: of the function, or of a script.
         call: where in it the call is, as `f_lasti` of a frame has it.
     """
-    steps, following = _steps(code), _step_behind(code, call)
-    if following is None or not _keeps_a_name(code, steps[following]):
+    steps, following = _code_instructions(code), _instruction_using_result(code, call)
+    if following is None or not _stores_private_name(code, steps[following]):
         return None
-    accesses = list(_accesses(steps[following]))
+    accesses = list(_name_accesses(steps[following]))
     name = accesses[0][1]
-    if name.startswith("_") or _READS_ALL_NAMES & {*code.co_names} or name in _names_inside(code):
+    if name.startswith("_") or _READS_ALL_NAMES & {*code.co_names} or name in _names_in_nested_code(code):
         return None
-    return None if _is_read(code, steps, following, name) else name
+    return None if _is_name_read(code, steps, following, name) else name
 
 
-def is_named_beside_another(code: CodeType, call: int) -> bool:
+def is_in_tuple_assignment(code: CodeType, call: int) -> bool:
     """Tell whether the statement that names a call's result gives another value a name as well: `x, y = first(), second()`."""
-    steps, following = _steps(code), _step_behind(code, call)
-    if following is None or not _keeps_a_name(code, steps[following]):
+    steps, following = _code_instructions(code), _instruction_using_result(code, call)
+    if following is None or not _stores_private_name(code, steps[following]):
         return False
-    stores = [kind for step in steps[following : following + 2] for kind, _ in _accesses(step)]
+    stores = [kind for step in steps[following : following + 2] for kind, _ in _name_accesses(step)]
     return stores[:2] == ["STORE", "STORE"]
 
 
-def _step_behind(code: CodeType, call: int) -> int | None:
+def _instruction_using_result(code: CodeType, call: int) -> int | None:
     """Return the step that takes a call's result."""
-    steps = _steps(code)
-    begin = bisect_right(steps, call, key=_offset)
+    steps = _code_instructions(code)
+    begin = bisect_right(steps, call, key=_instruction_offset)
     rest = (at for at in range(begin, len(steps)) if steps[at].opname not in ("NOP", "PRECALL"))
     following = next(rest, None)
-    if following is not None and steps[following].opname == "CALL" and _is_within_variable(code, call):
+    if following is not None and steps[following].opname == "CALL" and _is_wrapped_in_variable(code, call):
         following = next(rest, None)
     return following
 
 
-def _is_within_variable(code: CodeType, call: int) -> bool:
+def _is_wrapped_in_variable(code: CodeType, call: int) -> bool:
     """Whether a statement with a call is `Variable(...)` as a whole, which returns what it is given."""
     begin = start_of_statement(code, call)
-    loaded = [step.argval for step in _steps(code) if begin < step.offset < call and "LOAD" in step.opname]
+    loaded = [
+        step.argval
+        for step in _code_instructions(code)
+        if begin < step.offset < call and "LOAD" in step.opname
+    ]
     return next((each for each in loaded if each not in ("torch", "autograd")), None) == "Variable"
 
 
 def start_of_statement(code: CodeType, call: int) -> int:
     """Return where the statement with a call begins; within one that branches, behind the last branch."""
-    ends = _ends_of_statements(code)
+    ends = _statement_end_offsets(code)
     return ends[at - 1] if (at := bisect_left(ends, call)) else 0
 
 
 @cache
-def _ends_of_statements(code: CodeType) -> Sequence[int]:
+def _statement_end_offsets(code: CodeType) -> Sequence[int]:
     ends = ("STORE_", "POP_TOP", "POP_JUMP", "JUMP_", "RESUME", "DELETE_")
-    return [each.offset for each in _steps(code) if each.opname.startswith(ends)]
+    return [each.offset for each in _code_instructions(code) if each.opname.startswith(ends)]
 
 
 @cache
-def _steps(code: CodeType) -> Sequence[dis.Instruction]:
+def _code_instructions(code: CodeType) -> Sequence[dis.Instruction]:
     """Return what a code does, also what does nothing: jumps lead to it."""
     return list(dis.get_instructions(code))
 
 
-def _offset(step: dis.Instruction) -> int:
+def _instruction_offset(step: dis.Instruction) -> int:
     return step.offset
 
 
-def _keeps_a_name(code: CodeType, step: dis.Instruction) -> bool:
+def _stores_private_name(code: CodeType, step: dis.Instruction) -> bool:
     """Tell whether a step gives a name that nobody but this code can read; a notebook's other cells could."""
     if step.opname.startswith("STORE_FAST"):
         return True
     return step.opname == "STORE_NAME" and code.co_name == _MODULE and code.co_filename.endswith(".py")
 
 
-def _is_read(code: CodeType, steps: Sequence[dis.Instruction], start: int, name: str) -> bool:
-    if any(each == name for _, each in list(_accesses(steps[start]))[1:]):
+def _is_name_read(code: CodeType, steps: Sequence[dis.Instruction], start: int, name: str) -> bool:
+    if any(each == name for _, each in list(_name_accesses(steps[start]))[1:]):
         return True  # a step that stores one name and reads another, or the same
     at = {each.offset: number for number, each in enumerate(steps)}
     handlers = [at[each.target] for each in dis.Bytecode(code).exception_entries if each.target in at]  # type: ignore[attr-defined]
@@ -345,7 +350,7 @@ def _is_read(code: CodeType, steps: Sequence[dis.Instruction], start: int, name:
             continue
         seen.add(number)
         step = steps[number]
-        own = [kind for kind, each in _accesses(step) if each == name]
+        own = [kind for kind, each in _name_accesses(step) if each == name]
         if own and own[0] != "STORE":
             return True  # a name that is taken away was meant to be there
         if own or step.opname.startswith(_ENDS):
@@ -357,7 +362,7 @@ def _is_read(code: CodeType, steps: Sequence[dis.Instruction], start: int, name:
     return False
 
 
-def _accesses(step: dis.Instruction) -> Iterator[tuple[str, str]]:
+def _name_accesses(step: dis.Instruction) -> Iterator[tuple[str, str]]:
     """Yield LOAD, STORE or DELETE and the name, in order; one step may do two of them."""
     kinds = [part for part in step.opname.split("_") if part in ("LOAD", "STORE", "DELETE")]
     if kinds and ("_FAST" in step.opname or step.opname.endswith(("_NAME", "_GLOBAL"))):
@@ -365,7 +370,9 @@ def _accesses(step: dis.Instruction) -> Iterator[tuple[str, str]]:
         yield from zip(kinds, names, strict=False)
 
 
-def _names_inside(code: CodeType) -> set[str]:
+def _names_in_nested_code(code: CodeType) -> set[str]:
     """Return the names that functions written within this code use."""
     inner = [each for each in code.co_consts if isinstance(each, CodeType)]
-    return {name for each in inner for name in (*each.co_names, *each.co_freevars, *_names_inside(each))}
+    return {
+        name for each in inner for name in (*each.co_names, *each.co_freevars, *_names_in_nested_code(each))
+    }

@@ -8,7 +8,7 @@ from truestep.core.errors import OptionError
 from truestep.core.guidance import guidance
 
 
-class CalledModule(ModuleType):
+class UncallableModule(ModuleType):
     """A module that says what to write where it is called."""
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
@@ -22,4 +22,4 @@ def refuse_calls_of_modules(package: ModuleType) -> None:
     """Have the modules of a package that are imported by now say what to write where one is called."""
     for module in list(vars(package).values()):
         if type(module) is ModuleType and module.__name__.startswith(f"{package.__name__}."):
-            module.__class__ = CalledModule
+            module.__class__ = UncallableModule

@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from types import FunctionType
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
-from truestep.core.errors import OptionError, check_flag, nearest_names
+from truestep.core.errors import OptionError, check_flag, names_hint
 from truestep.core.guidance import guidance, option_by_other_name
 
 Arguments = ParamSpec("Arguments")
@@ -24,17 +24,21 @@ _MARK = "_explained_as"
 
 def check_keyword_options(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise an OptionError for the first of `given` that is not `known`."""
-    if said := _unknown_keyword(owner, given, list(known)):
+    if said := _unknown_keywords_message(owner, given, list(known)):
         raise OptionError(said)
 
 
-def _unknown_keyword(owner: str, given: Iterable[str], known: list[str]) -> str | None:
+def _unknown_keywords_message(owner: str, given: Iterable[str], known: list[str]) -> str | None:
     values = given if isinstance(given, Mapping) else dict.fromkeys(given)
-    said = [_other_option(owner, name, value, known) for name, value in values.items() if name not in known]
+    said = [
+        _unknown_option_message(owner, name, value, known)
+        for name, value in values.items()
+        if name not in known
+    ]
     return " ".join(said) or None
 
 
-def _other_option(owner: str, name: str, value: object, known: list[str]) -> str:
+def _unknown_option_message(owner: str, name: str, value: object, known: list[str]) -> str:
     """Return what to write in the place of an option that is not there."""
     said, place = f"{owner} has no option {name!r}.", f"{owner}(NAME=...)"
     is_word = isinstance(value, str | bool) or type(value).__name__ == "dtype"  # what a row may name, too
@@ -49,7 +53,7 @@ def _other_option(owner: str, name: str, value: object, known: list[str]) -> str
         return f"{said} Write {instead}."
     if word := option_by_other_name(name, known):
         return f"{said} Here it is called {word}: {owner}({word}=...)."
-    return f"{said} {nearest_names(name, known)}"
+    return f"{said} {names_hint(name, known)}"
 
 
 def is_argument_error(error: TypeError, through: str | tuple[str, ...] | None = None) -> bool:
@@ -81,7 +85,7 @@ def raises_option_errors(
         flags = [name for name, kind in function.__annotations__.items() if kind in (bool, "bool")]
 
         @functools.wraps(function)
-        def called(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+        def call_with_option_errors(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
             if keywords and flags:
                 _check_flags(owner, flags, keywords)
             try:
@@ -91,13 +95,13 @@ def raises_option_errors(
                 if not is_argument_error(error, through=_DECORATORS):
                     raise
                 # only now: a call that fits never pays for looking at the signature
-                said = _said_of_call(owner, inspect.signature(function), arguments, keywords, otherwise)
+                said = _wrong_call_message(owner, inspect.signature(function), arguments, keywords, otherwise)
                 if said is None:
                     raise
             raise OptionError(said)
 
-        setattr(called, _MARK, owner)  # decorators above take it over
-        return called
+        setattr(call_with_option_errors, _MARK, owner)  # decorators above take it over
+        return call_with_option_errors
 
     return decorate
 
@@ -108,7 +112,7 @@ def _check_flags(owner: str, flags: Iterable[str], keywords: Mapping[str, object
             check_flag(owner, flag, value)
 
 
-def _said_of_call(
+def _wrong_call_message(
     owner: str,
     signature: inspect.Signature,
     arguments: tuple[Any, ...],
@@ -120,10 +124,10 @@ def _said_of_call(
     takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
     form = guidance("NAME(...)", owner)
     # of a function that takes any name, what it says itself is no guess
-    said = _unknown_keyword(owner, keywords, named) if named and not (takes_any and form) else None
+    said = _unknown_keywords_message(owner, keywords, named) if named and not (takes_any and form) else None
     said = said or (otherwise(arguments[1:]) if otherwise is not None else None) or form
-    said = said or _too_many(owner, signature, arguments)
-    return said or _missing(owner, signature, arguments, keywords)
+    said = said or _too_many_arguments_message(owner, signature, arguments)
+    return said or _missing_arguments_message(owner, signature, arguments, keywords)
 
 
 def _keyword_parameters(signature: inspect.Signature) -> list[str]:
@@ -135,7 +139,9 @@ def _keyword_parameters(signature: inspect.Signature) -> list[str]:
     ]
 
 
-def _too_many(owner: str, signature: inspect.Signature, arguments: tuple[Any, ...]) -> str | None:
+def _too_many_arguments_message(
+    owner: str, signature: inspect.Signature, arguments: tuple[Any, ...]
+) -> str | None:
     """Return what to write where more was given by place than goes by place."""
     parameters = list(signature.parameters.values())
     by_place = [each for each in parameters if each.kind <= each.POSITIONAL_OR_KEYWORD]
@@ -154,18 +160,18 @@ def _too_many(owner: str, signature: inspect.Signature, arguments: tuple[Any, ..
     form = f"{owner}({', '.join(written)})"
     return (
         f"{owner} takes {first or 'nothing'} by place, and all else by name: {form}. The names are: {', '.join(by_name)}."
-        f"{_as_schedule(parameters[0], form)}"
+        f"{_schedule_lambda_hint(parameters[0], form)}"
     )
 
 
-def _as_schedule(first: inspect.Parameter, form: str) -> str:
+def _schedule_lambda_hint(first: inspect.Parameter, form: str) -> str:
     """Say how a learner gets a schedule, which is made of an optimizer that does not exist yet where it is named."""
     if getattr(first.annotation, "__name__", first.annotation) != "Optimizer":
         return ""
     return f" A learner makes its optimizer later, and is given a function of it: schedule=lambda {first.name}: {form}."
 
 
-def _missing(
+def _missing_arguments_message(
     owner: str, signature: inspect.Signature, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> str | None:
     """Return what to write where something was not given that has no default."""
@@ -187,7 +193,7 @@ def _missing(
         if get_origin(each.annotation) is Literal
     ]
     form = f"{owner}({form})"
-    later = _as_schedule(needed[0], form) if needed[0].name == missing[0] else ""
+    later = _schedule_lambda_hint(needed[0], form) if needed[0].name == missing[0] else ""
     return f"{owner} was not given {' and '.join(missing)}. Write {form}.{later}{''.join(chosen)}"
 
 
@@ -198,14 +204,14 @@ def methods_raise_option_errors(owner: str) -> Callable[[Kind], Kind]:
         for name, method in list(vars(kind).items()):
             if not isinstance(method, FunctionType) or name.startswith("_") or hasattr(method, _MARK):
                 continue
-            if not _takes_anything(method):  # run.log(**thousand): each frame between copies the names
+            if not _accepts_any_arguments(method):  # run.log(**thousand): each frame between copies the names
                 setattr(kind, name, raises_option_errors(f"{owner}.{name}")(method))
         return kind
 
     return decorate
 
 
-def _takes_anything(method: FunctionType) -> bool:
+def _accepts_any_arguments(method: FunctionType) -> bool:
     """Whether no call of a method can fail to fit: it is `(self, /, *arguments, **keywords)`."""
     code, anything = method.__code__, inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
     return code.co_flags & anything == anything and code.co_argcount == 1 and not code.co_kwonlyargcount

@@ -12,7 +12,7 @@ _was_on = False
 
 
 @contextlib.contextmanager
-def collector_at_rest() -> Iterator[None]:
+def pause_garbage_collector() -> Iterator[None]:
     """Let the garbage collector rest, in all threads: for work that is short and makes no garbage in circles."""
     global _resting, _was_on
     with _lock:

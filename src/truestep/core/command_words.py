@@ -17,33 +17,33 @@ _NAME = re.compile(r"[\w.+-]+")
 _SHORT = re.compile(r"-[pk]")  # of many programs a password, a key
 
 
-def command_options(words: Sequence[str]) -> list[list[str]]:
+def split_command_options(words: Sequence[str]) -> list[list[str]]:
     """Return what stands before the first option, and then each option with its values."""
     options: list[list[str]] = []
     for word in words:
-        if _begins_option(word) or not options:
+        if _is_option_word(word) or not options:
             options.append([])
         options[-1].append(word)
     return options
 
 
-def hide_in_words(words: Sequence[str], hide: Hide = lambda _: HIDDEN) -> list[str]:
+def hide_command_secrets(words: Sequence[str], hide: Hide = lambda _: HIDDEN) -> list[str]:
     """Return the words without their secrets: values of `--api-key`, of `-p` and `-k` unless they are numbers, logins, tokens."""
-    return [word for option in command_options(words) for word in _without_secrets(option, hide)]
+    return [word for option in split_command_options(words) for word in _hide_option_secrets(option, hide)]
 
 
-def _begins_option(word: str) -> bool:
+def _is_option_word(word: str) -> bool:
     return word.startswith("-") and not _NUMBER.fullmatch(word)
 
 
-def _without_secrets(option: list[str], hide: Hide) -> Iterator[str]:
+def _hide_option_secrets(option: list[str], hide: Hide) -> Iterator[str]:
     first, *rest = option
     name = first if first.startswith("-") and "=" not in first else ""
-    yield _hidden_word("", first, hide)
-    yield from (_hidden_word(name, word, hide) for word in rest)
+    yield _hide_word_secret("", first, hide)
+    yield from (_hide_word_secret(name, word, hide) for word in rest)
 
 
-def _hidden_word(option: str, word: str, hide: Hide) -> str:
+def _hide_word_secret(option: str, word: str, hide: Hide) -> str:
     if _SHORT.fullmatch(option):
         return word if _NUMBER.fullmatch(word) else hide(word)
     if (login := hide_behind_login_option(option, word, hide)) is not None:

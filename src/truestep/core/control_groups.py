@@ -18,7 +18,7 @@ def control_groups(root: Path = Path("/")) -> dict[str, list[Path]]:
     """Return, per controller ("" for version 2), the folders from this process's group up to the mount."""
     try:
         lines = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
-        mounts = list(_mounts(root))
+        mounts = list(_cgroup_mounts(root))
     except OSError:
         return {}
     groups: dict[str, list[Path]] = {}
@@ -27,11 +27,11 @@ def control_groups(root: Path = Path("/")) -> dict[str, list[Path]]:
         for controller in controllers.split(","):
             for names, mounted_root, point in mounts:
                 if controller in names:
-                    groups[controller] = _upwards(point, own, mounted_root)
+                    groups[controller] = _folders_up_to_mount(point, own, mounted_root)
     return groups
 
 
-def _mounts(root: Path) -> Iterator[tuple[set[str], str, Path]]:
+def _cgroup_mounts(root: Path) -> Iterator[tuple[set[str], str, Path]]:
     """Yield each cgroup mount: its controllers ({""} for version 2), its root and where it is mounted."""
     for line in (root / "proc/self/mountinfo").read_text("utf-8").splitlines():
         before, _, after = line.partition(" - ")
@@ -41,7 +41,7 @@ def _mounts(root: Path) -> Iterator[tuple[set[str], str, Path]]:
             yield names, fields[3], root / fields[4].lstrip("/")
 
 
-def _upwards(point: Path, own: str, mounted_root: str) -> list[Path]:
+def _folders_up_to_mount(point: Path, own: str, mounted_root: str) -> list[Path]:
     # inside a container `own` may be the host's path, which does not exist below the mount
     inside = own.removeprefix(mounted_root.rstrip("/")) if own.startswith(mounted_root) else "/"
     folder = point / inside.lstrip("/")
@@ -51,23 +51,23 @@ def _upwards(point: Path, own: str, mounted_root: str) -> list[Path]:
     return [folder, *(parent for parent in folder.parents if parent == point or point in parent.parents)]
 
 
-def group_text(folder: Path, name: str) -> str | None:
+def read_cgroup_file(folder: Path, name: str) -> str | None:
     """Return what a file of a group says; None where it can't be read."""
     with suppress(OSError, UnicodeDecodeError):
         return (folder / name).read_text("utf-8").strip()
     return None
 
 
-def group_numbers(groups: Groups, controller: str, v2: str, v1: str) -> Iterator[int]:
+def read_cgroup_numbers(groups: Groups, controller: str, v2: str, v1: str) -> Iterator[int]:
     """Yield the number that each group has in a file, whose name depends on the version, from this process's own upwards."""
     for key, name in (("", v2), (controller, v1)):
         for folder in groups.get(key, ()):
-            if (found := _number(folder, name)) is not None:
+            if (found := _read_cgroup_number(folder, name)) is not None:
                 yield found
 
 
-def _number(folder: Path, name: str) -> int | None:
-    text = group_text(folder, name)
+def _read_cgroup_number(folder: Path, name: str) -> int | None:
+    text = read_cgroup_file(folder, name)
     return int(text) if text and text.isdigit() and int(text) < _NO_LIMIT else None
 
 
@@ -84,11 +84,11 @@ def free_memory(root: Path = Path("/")) -> FreeMemory:
     What files that were read or written hold of it counts as free: the system gives it to whoever asks.
     """
     own = FreeMemory(_available_bytes(root), "this machine")
-    return min([own, *_free_in_groups(control_groups(root))])
+    return min([own, *_cgroup_free_memory(control_groups(root))])
 
 
 def _available_bytes(root: Path) -> int:
-    for line in (group_text(root / "proc", "meminfo") or "").splitlines():
+    for line in (read_cgroup_file(root / "proc", "meminfo") or "").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) << 10
     import psutil
@@ -96,25 +96,25 @@ def _available_bytes(root: Path) -> int:
     return int(psutil.virtual_memory().available)
 
 
-def _free_in_groups(groups: Groups) -> Iterator[FreeMemory]:
+def _cgroup_free_memory(groups: Groups) -> Iterator[FreeMemory]:
     for key, limits, usage, prefix in (
         ("", ("memory.max", "memory.high"), "memory.current", ""),
         ("memory", ("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_"),
     ):
         for folder in groups.get(key, ()):
-            limit = min(filter(None, (_number(folder, name) for name in limits)), default=None)
-            used = _number(folder, usage)
+            limit = min(filter(None, (_read_cgroup_number(folder, name) for name in limits)), default=None)
+            used = _read_cgroup_number(folder, usage)
             if limit is not None and used is not None:
-                free = limit - used + _bytes_of_files(folder, prefix)
+                free = limit - used + _file_cache_bytes(folder, prefix)
                 yield FreeMemory(max(0, min(free, limit)), "its control group (container, job)")
 
 
-def _bytes_of_files(folder: Path, prefix: str) -> int:
-    fields = [line.split() for line in (group_text(folder, "memory.stat") or "").splitlines()]
+def _file_cache_bytes(folder: Path, prefix: str) -> int:
+    fields = [line.split() for line in (read_cgroup_file(folder, "memory.stat") or "").splitlines()]
     wanted = (f"{prefix}inactive_file", f"{prefix}active_file")
     return sum(int(field[1]) for field in fields if len(field) == 2 and field[0] in wanted)
 
 
-def usable_processors() -> int:
+def num_usable_cpus() -> int:
     """Return how many processors this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from truestep.core.wording import a_type, first_of
+from truestep.core.wording import a_type, first_few
 
 
 class TruestepError(Exception):
@@ -78,17 +78,17 @@ class MissingPackageError(TruestepError, ModuleNotFoundError):
     """A package that is needed here is not installed; the message names what to install."""
 
 
-class _Nothing:
+class _NamelessObject:
     """An object that has no names: in the place of the one that lacks a name, python adds no guess to ours."""
 
     def __dir__(self) -> list[str]:
         return []
 
 
-NO_GUESS = _Nothing()
+NO_GUESS = _NamelessObject()
 
 
-def nearest_names(word: str, known: Iterable[str]) -> str:
+def names_hint(word: str, known: Iterable[str]) -> str:
     """Return the end of a "not found" message: the nearest names first, then all there are."""
     names = sorted(known)
     if not names:
@@ -112,7 +112,7 @@ def did_you_mean_path(path: Path) -> str:
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:[/\\]", str(path)):  # a drive of Windows has one letter
         return " It is an address, and files of this machine are read: fetch it first, with git clone or curl -O."
     if path.exists():
-        return _what_it_is(path)
+        return _describe_existing_path(path)
     if path.is_symlink():
         return f" It is a link that leads nowhere: to {str(path.readlink())!r}."
     try:
@@ -123,7 +123,7 @@ def did_you_mean_path(path: Path) -> str:
     return f" Did you mean {' or '.join(repr(str(path.with_name(name))) for name in close)}?" if close else ""
 
 
-def _what_it_is(path: Path) -> str:
+def _describe_existing_path(path: Path) -> str:
     if not path.is_dir():
         return " It is a file." if path.is_file() else " It is a pipe, a socket or a device."
     try:
@@ -132,7 +132,7 @@ def _what_it_is(path: Path) -> str:
         inside = []
     if not inside:
         return " It is a folder."
-    return f" It is a folder, and holds {first_of([repr(str(each)) for each in inside], 3)}."
+    return f" It is a folder, and holds {first_few([repr(str(each)) for each in inside], 3)}."
 
 
 def check_number(owner: str, name: str, value: object, *, example: float, least: float | None = None) -> None:
@@ -140,7 +140,7 @@ def check_number(owner: str, name: str, value: object, *, example: float, least:
     kind = numbers.Integral if isinstance(example, int) else numbers.Real
     if isinstance(value, bool) or not isinstance(value, kind):
         whole = "whole " if kind is numbers.Integral else ""
-        meant = whole_number_meant(value, least) if whole else None
+        meant = intended_whole_number(value, least) if whole else None
         instead = f"one, such as {owner}({name}={example})" if meant is None else f"{owner}({name}={meant})"
         raise OptionError(
             f"{owner}({name}={value!r}) was given {a_type(value)} where a {whole}number is asked for: write {instead}."
@@ -151,7 +151,7 @@ def check_number(owner: str, name: str, value: object, *, example: float, least:
         )
 
 
-def whole_number_meant(value: Any, least: float | None = None) -> int | None:
+def intended_whole_number(value: Any, least: float | None = None) -> int | None:
     """Return the number that stands for a value of another type: of 2.0, "2" and range(2) it is 2; None where none does."""
     if isinstance(value, range):
         value = len(value) if value == range(len(value)) else None
@@ -177,13 +177,11 @@ def check_choice(owner: str, name: str, value: object, choices: Iterable[object]
     """Raise an OptionError unless an option is one of a few values; it names the nearest, and all."""
     known = list(choices)
     if value not in known:
-        raise OptionError(
-            f"{owner}({name}={value!r}) is unknown. {nearest_names(str(value), map(str, known))}"
-        )
+        raise OptionError(f"{owner}({name}={value!r}) is unknown. {names_hint(str(value), map(str, known))}")
 
 
 @contextmanager
-def needs_extra(extra: str, *packages: str) -> Iterator[None]:
+def explain_missing_extra(extra: str, *packages: str) -> Iterator[None]:
     """Answer a failing import of one of `packages` with what to install."""
     try:
         yield

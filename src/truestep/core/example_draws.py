@@ -60,7 +60,7 @@ def randn(
     return keyed_draw(torch.randn, size, dtype, device, generator)
 
 
-class _Drawn(NamedTuple):
+class _DrawPosition(NamedTuple):
     """Which draw of an update it is, and the place of its first row in the batch."""
 
     ordinal: int
@@ -75,7 +75,7 @@ class PlaceInBatch(NamedTuple):
     total: int
 
 
-class DrawKind(NamedTuple):
+class DrawSpec(NamedTuple):
     """What is drawn: `torch.rand` or `torch.randn`, the shape of one row, type and device."""
 
     draw: Any
@@ -91,8 +91,8 @@ class ExampleDraws:
         self._key = key
         self._outer: ExampleDraws | None = None
         self._generators: dict[torch.device, torch.Generator] = {}
-        self._kept: dict[int, tuple[tuple[DrawKind, int, int], Tensor]] = {}
-        self._drawn: dict[int, _Drawn] = {}
+        self._kept: dict[int, tuple[tuple[DrawSpec, int, int], Tensor]] = {}
+        self._drawn: dict[int, _DrawPosition] = {}
         self._rows: dict[int, int] = {}
         """How many rows each draw of a part had by now, where the parts' places are not known."""
         self.thread = 0
@@ -139,13 +139,13 @@ class ExampleDraws:
             self._drawn.clear()
             self._rows.clear()
 
-    def begin_share(self, rank: int, place: PlaceInBatch | None) -> None:
+    def begin_rank_share(self, rank: int, place: PlaceInBatch | None) -> None:
         """Begin an update whose parts, of unknown sizes, are of the rows that this process has; None: nobody knows which."""
         # beyond any batch, where rows are drawn that are nobody else's
         self._first_row, self.place_here = (rank + 1) << 40, place
 
     @property
-    def other_rows(self) -> int | None:
+    def mismatched_row_count(self) -> int | None:
         """How many rows were drawn in this share, where that is not once for each row here, twice, or more often; else None."""
         if self.place_here is None:
             return None
@@ -162,35 +162,35 @@ class ExampleDraws:
         self._start, self._size, self._after, self._count = start, size, after, 0
 
     @property
-    def size_here(self) -> int | None:
+    def num_examples_of_part(self) -> int | None:
         """How many examples the part has that this thread is at; None of a whole batch, and outside of a loss."""
         is_here = _open.get(get_ident()) is self and torch._C._current_graph_task_id() == -1
         return self._size if is_here else None
 
-    def rows(self, kind: "DrawKind", num_rows: int | None) -> Tensor:
+    def rows(self, kind: "DrawSpec", num_rows: int | None) -> Tensor:
         """Return so many rows of this part; None: one, without a leading dimension, for the whole batch."""
         # rows that belong to no example would be others under another split
         if num_rows is not None and self._size not in (None, num_rows):
-            raise LossError(_other_size(kind, num_rows, self._size))
+            raise LossError(_wrong_row_count_message(kind, num_rows, self._size))
         if not self._update_key:
             self._update_key = self._key()
         ordinal, start = self._identify_draw(num_rows or 0)
         if num_rows is None:
             # A copy: the block is kept for the next part, and the loss may write to what it got.
-            return self._block(kind, ordinal, 0, 1)[0].clone()
+            return self._draw_block(kind, ordinal, 0, 1)[0].clone()
         # written block by block into one tensor: a block that lies wholly in this part is drawn in place
         stop = start + num_rows
         rows = torch.empty((num_rows, *kind.row), dtype=kind.dtype, device=kind.device)
-        for begin, end in _blocks(start, stop, math.prod(kind.row)):
+        for begin, end in _block_ranges(start, stop, math.prod(kind.row)):
             first, last = max(begin, start), min(end, stop)
             into = rows[first - start : last - start]
             if last - first == end - begin:
-                kind.draw(into.shape, generator=self._generator(kind, ordinal, begin), out=into)
+                kind.draw(into.shape, generator=self._seeded_generator(kind, ordinal, begin), out=into)
             else:
-                into.copy_(self._block(kind, ordinal, begin, end)[first - begin : last - begin])
+                into.copy_(self._draw_block(kind, ordinal, begin, end)[first - begin : last - begin])
         return rows
 
-    def _identify_draw(self, num_rows: int) -> _Drawn:
+    def _identify_draw(self, num_rows: int) -> _DrawPosition:
         """Say which draw this is.
 
         A number from torch's stream recognises it when a checkpointed layer runs again in the backward: with the same state
@@ -210,13 +210,13 @@ class ExampleDraws:
         if self._start is None:
             done = self._rows.get(ordinal, 0)
             self._rows[ordinal] = done + num_rows
-            start = self._in_whole(done, num_rows)
+            start = self._row_in_whole_batch(done, num_rows)
         else:
             start = self._after + (self._start() if callable(self._start) else self._start)
-        drawn = self._drawn[token] = _Drawn(ordinal, start)
+        drawn = self._drawn[token] = _DrawPosition(ordinal, start)
         return drawn
 
-    def _in_whole(self, done: int, num_rows: int) -> int:
+    def _row_in_whole_batch(self, done: int, num_rows: int) -> int:
         """Return the place in the whole batch of rows that follow so many of this process.
 
         Rows that are drawn once more, for another loss, follow those of all processes, as they do in one.
@@ -230,13 +230,13 @@ class ExampleDraws:
         self._is_elsewhere = True
         return self._first_row + done
 
-    def _block(self, kind: "DrawKind", ordinal: int, begin: int, end: int) -> Tensor:
+    def _draw_block(self, kind: "DrawSpec", ordinal: int, begin: int, end: int) -> Tensor:
         """Return a block, kept for the next part, which may begin in the middle of it."""
         what = (kind, begin, end)
         kept = self._kept.get(ordinal)
         if kept is None or kept[0] != what:
             made = {
-                "generator": self._generator(kind, ordinal, begin),
+                "generator": self._seeded_generator(kind, ordinal, begin),
                 "dtype": kind.dtype,
                 "device": kind.device,
             }
@@ -244,7 +244,7 @@ class ExampleDraws:
             kept = self._kept[ordinal] = (what, block)
         return kept[1]
 
-    def _generator(self, kind: "DrawKind", ordinal: int, row: int) -> torch.Generator:
+    def _seeded_generator(self, kind: "DrawSpec", ordinal: int, row: int) -> torch.Generator:
         generator = self._generators.get(kind.device)
         if generator is None:
             generator = self._generators[kind.device] = torch.Generator(kind.device)
@@ -256,12 +256,12 @@ _open: dict[int, ExampleDraws] = {}
 """By thread what was opened last in it, which knows what was open before."""
 
 
-def draw_from_stream() -> None:
+def use_global_random_stream() -> None:
     """Let `ts.rand` and `ts.randn` draw from torch's stream within updates that are under way: in a copy of the process alone."""
     _open.clear()
 
 
-def _draws_here() -> ExampleDraws | None:
+def _current_draws() -> ExampleDraws | None:
     """Return those of this thread's update, or in a backward, for which a device has a thread of its own, the newest."""
     if not _open:
         return None
@@ -282,7 +282,7 @@ def keyed_draw(
     sizes: Any = size[0] if len(size) == 1 and not hasattr(size[0], "__index__") else size
     if _open and torch.compiler.is_compiling():
         raise OptionError(NOT_COMPILED)
-    draws = _draws_here()
+    draws = _current_draws()
     if draws is None:
         drawn: Tensor = function(sizes, dtype=dtype, device=device, generator=generator)
         return drawn
@@ -294,7 +294,7 @@ def keyed_draw(
         )
     shape = tuple(sizes)
     here = torch.empty(0, device=device).device
-    kind = DrawKind(function, shape[1:], dtype or torch.get_default_dtype(), here)
+    kind = DrawSpec(function, shape[1:], dtype or torch.get_default_dtype(), here)
     return draws.rows(kind, shape[0] if shape else None)
 
 
@@ -304,7 +304,7 @@ NOT_COMPILED = (
 )
 
 
-def _blocks(start: int, stop: int, row_size: int) -> Iterator[tuple[int, int]]:
+def _block_ranges(start: int, stop: int, row_size: int) -> Iterator[tuple[int, int]]:
     """Yield the blocks of rows that hold the rows `start` to `stop`.
 
     The first holds about a thousand numbers, each following one as many rows as all before it, up to the largest.
@@ -322,7 +322,7 @@ def _blocks(start: int, stop: int, row_size: int) -> Iterator[tuple[int, int]]:
         start = begin + length
 
 
-def _other_size(kind: DrawKind, num_rows: int, expected: int | None) -> str:
+def _wrong_row_count_message(kind: DrawSpec, num_rows: int, expected: int | None) -> str:
     return (
         f"{num_rows} rows of random numbers were asked for (shape {(num_rows, *kind.row)}) in a part of the batch that holds "
         f"{expected} examples. The batch is split, and each row must belong to one example, or the update would depend on the "

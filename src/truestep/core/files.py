@@ -26,27 +26,27 @@ OLD_SECONDS = 60.0  # no file that is written here takes as long
 def open_regular_file(path: Path, flags: int = os.O_RDONLY) -> int:
     """Open a file and return its descriptor; raises an OSError that says so where it is a link, or no regular file."""
     try:
-        descriptor = system.open_unfollowed(path, flags)
+        descriptor = system.open_no_follow(path, flags)
     except OSError as error:
         if error.errno == errno.ELOOP and path.is_symlink():
             raise OSError(
                 errno.ELOOP, "it is a symbolic link, which could lead anywhere", str(path)
             ) from None
         if error.errno == errno.ENXIO:
-            raise _not_regular(path) from None
+            raise _not_regular_file_error(path) from None
         raise
     try:
         if stat.S_ISDIR(mode := os.fstat(descriptor).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(mode):
-            raise _not_regular(path)
+            raise _not_regular_file_error(path)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _not_regular(path: Path) -> OSError:
+def _not_regular_file_error(path: Path) -> OSError:
     return OSError(errno.EINVAL, "it is a pipe, a socket or a device, and no regular file", str(path))
 
 
@@ -72,7 +72,7 @@ def replacing_file(path: Path, mode: int | None = None, *, is_durable: bool = Tr
     # the whole process, in which other threads make files meanwhile.
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{SUFFIX}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    handle = system.open_unfollowed(partial, flags, 0o666 if mode is None else 0o600)
+    handle = system.open_no_follow(partial, flags, 0o666 if mode is None else 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -91,7 +91,7 @@ def replacing_file(path: Path, mode: int | None = None, *, is_durable: bool = Tr
 
 
 @contextmanager
-def told_if_unwritable(what: str, path: Path) -> Iterator[None]:
+def explain_unwritable(what: str, path: Path) -> Iterator[None]:
     """Within this a file of the user's choice is written: where it can't be, that is said in one line.
 
     A full disk is no matter of the place, and stays an OSError.

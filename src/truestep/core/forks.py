@@ -19,12 +19,12 @@ def undo_in_children(owner: Owner, undo: Callable[[Owner], object]) -> None:
     global _hooked
     if not _hooked:
         # Once in a process: such a function can't be taken back.
-        call_in_forked_children(_undo_all)
+        call_in_forked_children(_run_undo_callbacks)
         _hooked = True
     _undoing[owner] = undo
 
 
-def _undo_all() -> None:
+def _run_undo_callbacks() -> None:
     for owner, undo in list(_undoing.items()):
         undo(owner)
     # what the child makes of its own is undone in its own children

@@ -33,7 +33,7 @@ def is_library_file(filename: str) -> bool:
     return found
 
 
-def frame_of_user(frame: FrameType | None) -> FrameType | None:
+def innermost_user_frame(frame: FrameType | None) -> FrameType | None:
     """Return the innermost frame of the user's own code, from one outward."""
     known = _known.get  # a watch asks for some twenty frames at every operation
     while frame is not None and (
@@ -55,7 +55,7 @@ def line_of_user_code(trace: TracebackType | None = None) -> str | None:
     return next((f"{path}:{line}" for path, line in found if not is_library_file(path)), None)
 
 
-def lines_running() -> list[tuple[CodeType, int]]:
+def running_user_lines() -> list[tuple[CodeType, int]]:
     """Return the code of the user's that runs now, with its lines, innermost first."""
     lines = walk_stack(sys._getframe(1))
     return [(frame.f_code, line) for frame, line in lines if not is_library_file(frame.f_code.co_filename)]

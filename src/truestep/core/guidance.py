@@ -17,16 +17,16 @@ def guidance(place: str, name: str, /, **values: object) -> str | None:
     """
     known = {"name": name, **values}
 
-    def put(field: re.Match[str]) -> str:
+    def fill_field(field: re.Match[str]) -> str:
         value = known[field[1]]
         return repr(value) if field[2] else str(value)
 
-    said = guidance_in(place).get(name)
-    return None if said is None else _FIELD.sub(put, said)
+    said = guidance_by_name(place).get(name)
+    return None if said is None else _FIELD.sub(fill_field, said)
 
 
 @cache
-def guidance_in(place: str) -> dict[str, str]:
+def guidance_by_name(place: str) -> dict[str, str]:
     """Return all that the table has for one place, by name."""
     phrases: dict[str, str] = {}
     found: dict[str, str] = {}
@@ -48,11 +48,11 @@ def as_sentence(said: str) -> str:
 
 def option_by_other_name(word: str, known: list[str]) -> str | None:
     """Return which of a function's options another library calls by this word; None where there is none."""
-    words = guidance_in("NAME=...")
+    words = guidance_by_name("NAME=...")
     return next((option for option in known if word in words.get(option, "").split()), None)
 
 
-def name_from_other_library(name: str) -> str | None:
+def foreign_name_advice(name: str) -> str | None:
     """Return what to write for a name that this package does not have, as a sentence; None where nothing is known."""
     if said := guidance("ts.NAME", name):
         return as_sentence(said)

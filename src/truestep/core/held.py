@@ -45,7 +45,7 @@ class HelpfulAttributes:
             raise AttributeError(said, name=name, obj=NO_GUESS)
 
 
-class OneObject(HelpfulAttributes):
+class NotIterableObject(HelpfulAttributes):
     """It can't be taken apart or gone through either: the OptionError says what to write."""
 
     __slots__ = ()
@@ -85,10 +85,10 @@ class SealedAttributes(HelpfulAttributes):
         def __setattr__(self, name: str, value: Any) -> None:
             """Set it where it is read; else say what to write."""
             if self._is_sealed and not name.startswith("_") and name not in self._settable:
-                raise AttributeError(self._not_settable(name), name=name, obj=NO_GUESS)
+                raise AttributeError(self._not_settable_message(name), name=name, obj=NO_GUESS)
             object.__setattr__(self, name, value)
 
-    def _not_settable(self, name: str) -> str:
+    def _not_settable_message(self, name: str) -> str:
         if instead := guidance(f"{self._variable}.NAME = ...", name):
             return f"{self._called} is not told {name!r} by setting it: {instead}."
         if hasattr(self, name):

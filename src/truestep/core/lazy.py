@@ -23,27 +23,27 @@ def lazy_names(
 
     `called`: what users call the package, "ts"; its functions then answer wrong calls with what to write.
     """
-    where = _stub(Path(file))
+    where = _read_stub_names(Path(file))
     names = sorted(where, key=str.casefold)
 
-    def get(name: str) -> Any:
+    def get_attribute(name: str) -> Any:
         if name not in where:
-            raise _unknown(package, name, names)
-        value = _load(package, where[name], name, called)
+            raise _unknown_name_error(package, name, names)
+        value = _import_attribute(package, where[name], name, called)
         # From now on Python finds it without asking `__getattr__`.
         setattr(sys.modules[package], name, value)
         return value
 
-    return get, lambda: sorted({*vars(sys.modules[package]), *names}), names
+    return get_attribute, lambda: sorted({*vars(sys.modules[package]), *names}), names
 
 
-def _stub(file: Path) -> dict[str, str]:
+def _read_stub_names(file: Path) -> dict[str, str]:
     """Return the public names of the package whose `__init__.py` is `file`, each with the module that it is of."""
     text = file.with_suffix(".pyi").read_text(encoding="utf-8")
     return {name: module for module, name in _NAME.findall(text)}
 
 
-def _load(package: str, home: str, name: str, called: str | None) -> Any:
+def _import_attribute(package: str, home: str, name: str, called: str | None) -> Any:
     try:
         value = import_module(f"{home}.{name}") if home == package else getattr(import_module(home), name)
     except ModuleNotFoundError as error:
@@ -64,22 +64,22 @@ def _load(package: str, home: str, name: str, called: str | None) -> Any:
     return value
 
 
-def _unknown(package: str, name: str, names: list[str]) -> Exception:
+def _unknown_name_error(package: str, name: str, names: list[str]) -> Exception:
     # reads bytecode: 5 ms, which only a wrong name need pay
-    from truestep.core.call_site import is_asked_by_import
+    from truestep.core.call_site import is_from_import_running
     from truestep.core.errors import NO_GUESS, did_you_mean
-    from truestep.core.guidance import name_from_other_library
+    from truestep.core.guidance import foreign_name_advice
 
     said = f"module {package!r} has no attribute {name!r}."
     # tools ask every module for such names, thousands of times: looking for the nearest one takes a millisecond
     if name.startswith("__"):
         return AttributeError(said)
-    inner = _stub(Path(__file__).parents[1] / "nn" / "__init__.py") if package == _PACKAGE else {}
+    inner = _read_stub_names(Path(__file__).parents[1] / "nn" / "__init__.py") if package == _PACKAGE else {}
     near = did_you_mean(name, [*names, *(f"nn.{each}" for each in inner)])
     if name in inner:
         said += f" It is in ts.nn: ts.nn.{name}."
     else:
-        said += f" {name_from_other_library(name) or f'{near}dir({package}) lists all names.'}"
-    if is_asked_by_import(_PACKAGE):
+        said += f" {foreign_name_advice(name) or f'{near}dir({package}) lists all names.'}"
+    if is_from_import_running(_PACKAGE):
         return ImportError(said, name=package)
     return AttributeError(said, name=name, obj=NO_GUESS)

@@ -32,7 +32,7 @@ def trace_leaving_loop(frame: FrameType | None) -> TracebackType | None:
     return next((each for each in found if each.tb_lasti == frame.f_lasti), None)
 
 
-def told_of_trace(trace: TracebackType) -> str:
+def describe_traceback(trace: TracebackType) -> str:
     """Return the exception of a traceback where it is known, else the line that raised it; and the place."""
     errors = [each for each in gc.get_referrers(trace) if isinstance(each, BaseException)]
     place = line_of_user_code(trace)
@@ -50,15 +50,15 @@ def exit_status_of(trace: TracebackType) -> int | None:
     # the `exit` of an interactive session is Python code of its own
     while trace.tb_next is not None and not trace.tb_next.tb_frame.f_code.co_filename.startswith("<frozen"):
         trace = trace.tb_next
-    call = _raising_call(trace)
+    call = _find_exit_call(trace)
     ends = (
         sys.exit,
         SystemExit,
         *(vars(builtins)[name] for name in ("exit", "quit") if name in vars(builtins)),
     )
-    if call is None or _value(call.func, trace.tb_frame) not in ends:
+    if call is None or _evaluate_expression(call.func, trace.tb_frame) not in ends:
         return None
-    return exit_status(_value(call.args[0], trace.tb_frame) if call.args else None)
+    return exit_status(_evaluate_expression(call.args[0], trace.tb_frame) if call.args else None)
 
 
 def exit_status(code: Any) -> int:
@@ -66,7 +66,7 @@ def exit_status(code: Any) -> int:
     return code & 0xFF if isinstance(code, int) else int(code is not None)
 
 
-def _raising_call(trace: TracebackType) -> ast.Call | None:
+def _find_exit_call(trace: TracebackType) -> ast.Call | None:
     code = trace.tb_frame.f_code
     place = next(islice(code.co_positions(), trace.tb_lasti // 2, None), (None,) * 4)
     first, last, begin, end = place
@@ -83,12 +83,12 @@ def _raising_call(trace: TracebackType) -> ast.Call | None:
     return found if isinstance(found, ast.Call) else None
 
 
-def _value(written: ast.expr, frame: FrameType) -> Any:
+def _evaluate_expression(written: ast.expr, frame: FrameType) -> Any:
     """Return the value of a constant, a name or an attribute of a module, as a frame sees it."""
     if isinstance(written, ast.Constant):
         return written.value
     if isinstance(written, ast.Attribute):
-        module = _value(written.value, frame)
+        module = _evaluate_expression(written.value, frame)
         return vars(module).get(written.attr) if inspect.ismodule(module) else None
     if not isinstance(written, ast.Name):
         return None

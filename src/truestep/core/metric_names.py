@@ -15,7 +15,7 @@ MEASURED = {"learning_rate", "gradient_norm", "samples_per_second", "memory_byte
 Better = Literal["max", "min"]
 
 
-def better_way_of_metric(name: str) -> Better | None:
+def best_mode_of_metric(name: str) -> Better | None:
     """Return whether the max or the min of a metric is its best value; None where its name does not tell."""
     if name.rpartition("/")[2] in MEASURED:
         return None
@@ -28,9 +28,9 @@ def words_of_metric(name: str) -> set[str]:
     return set(re.split(r"[^a-z0-9]+", name.lower()))
 
 
-def ask_for_best_mode(called: str, name: str, mode: Better | None) -> str | None:
+def missing_best_mode_message(called: str, name: str, mode: Better | None) -> str | None:
     """Return what to say where a metric is to be the best one, its name tells of a loss or an error, and no mode was given."""
-    if mode is not None or better_way_of_metric(name) != "min":
+    if mode is not None or best_mode_of_metric(name) != "min":
         return None
     return (
         f"{called} does not say which way is better, and the highest would be kept: of what is called so the lowest is best as a "

@@ -9,7 +9,7 @@ from torch import nn
 
 from truestep.core.buffers import BufferSnapshot, buffer_places
 from truestep.core.errors import OptionError
-from truestep.core.random_streams import torch_streams_put_back
+from truestep.core.random_streams import preserve_torch_rng
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
@@ -19,7 +19,7 @@ def restoring_module(model: nn.Module) -> Iterator[None]:
     """Run without gradients; put back modes, buffers and torch's random state afterwards, also after an error."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = BufferSnapshot(buffer_places(model))
-    with torch_streams_put_back([*model.parameters(), *model.buffers()]), torch.no_grad():
+    with preserve_torch_rng([*model.parameters(), *model.buffers()]), torch.no_grad():
         try:
             yield
         finally:
@@ -41,7 +41,7 @@ def called_module(function: object) -> nn.Module | None:
     return module if isinstance(module, nn.Module) else None
 
 
-def module_of(function: object) -> nn.Module | None:
+def original_module(function: object) -> nn.Module | None:
     """Return the module that is called; of one that `torch.compile` made, the original."""
     called = called_module(function)
     return getattr(called, "_orig_mod", called)
@@ -49,7 +49,7 @@ def module_of(function: object) -> nn.Module | None:
 
 def as_module(model: object, piece: str) -> nn.Module:
     """Return the module that a user's `model` is or owns (a learner, a compiled module)."""
-    module = module_of(model)
+    module = original_module(model)
     if module is None:
         raise OptionError(
             f"{piece} needs a module, or a learner of a run, first, got {type(model).__name__}. Write {piece}(net), where net "

@@ -42,7 +42,7 @@ class StepRandomKeys:
         if not 0 <= step - first < len(keys):
             if any(number > _SMALL for number in others[:-1]):
                 return random_key(self.seed, step, *others)
-            first, keys = self._windows[others] = step, _keys_of(self.seed, step, others)
+            first, keys = self._windows[others] = step, _keys_of_steps(self.seed, step, others)
         return keys[step - first]
 
 
@@ -55,18 +55,18 @@ def mix_random_keys(values: Any) -> Any:
     return values ^ (values >> np.uint64(31))
 
 
-def _keys_of(seed: int, step: int, others: tuple[int, ...]) -> list[int]:
+def _keys_of_steps(seed: int, step: int, others: tuple[int, ...]) -> list[int]:
     import numpy as np
 
-    def mixed(key: Any, number: Any) -> Any:
+    def mix_number(key: Any, number: Any) -> Any:
         return mix_random_keys(key + number * np.uint64(GOLDEN) + np.uint64(_OFFSET))
 
     # uint64 wraps around as the mask above does; NumPy warns of it for scalars.
     with np.errstate(over="ignore"):
         keys = np.full(_WINDOW, random_key(seed), np.uint64)
-        keys = mixed(keys, np.uint64(step & MASK) + np.arange(_WINDOW, dtype=np.uint64))
+        keys = mix_number(keys, np.uint64(step & MASK) + np.arange(_WINDOW, dtype=np.uint64))
         for number in others:
-            keys = mixed(keys, np.uint64(number & MASK))
+            keys = mix_number(keys, np.uint64(number & MASK))
     found: list[int] = keys.tolist()
     return found
 
@@ -127,7 +127,7 @@ class KeyedRandom(RandomStream):
 
 
 @contextmanager
-def torch_streams_put_back(tensors: Iterable[torch.Tensor] = ()) -> Iterator[None]:
+def preserve_torch_rng(tensors: Iterable[torch.Tensor] = ()) -> Iterator[None]:
     """Put torch's streams back at the end of a `with` block: the host's, and those of the devices that tensors are on."""
     streams = [_HOST]
     for device in {tensor.device for tensor in tensors}:
@@ -142,7 +142,7 @@ def torch_streams_put_back(tensors: Iterable[torch.Tensor] = ()) -> Iterator[Non
             stream.restore(state)
 
 
-def host_random_streams() -> tuple[Any, Any]:
+def host_rng_states() -> tuple[Any, Any]:
     """Return the states of python's and of NumPy's global stream."""
     import random
 
@@ -151,7 +151,7 @@ def host_random_streams() -> tuple[Any, Any]:
     return random.getstate(), np.random.get_state()
 
 
-def set_host_random_streams(states: tuple[Any, Any]) -> None:
+def set_host_rng_states(states: tuple[Any, Any]) -> None:
     """Put back what `host_random_streams` returned."""
     import random
 
@@ -162,10 +162,10 @@ def set_host_random_streams(states: tuple[Any, Any]) -> None:
 
 
 @contextmanager
-def host_streams_put_back() -> Iterator[None]:
+def preserve_host_rng() -> Iterator[None]:
     """Put python's and NumPy's global stream back at the end of a `with` block."""
-    states = host_random_streams()
+    states = host_rng_states()
     try:
         yield
     finally:
-        set_host_random_streams(states)
+        set_host_rng_states(states)

@@ -33,7 +33,7 @@ class Result(Shown, ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as dicts, lists and JSON values, `schema_version` first."""
-        return {"schema_version": self.schema_version, **plain_result(self)}
+        return {"schema_version": self.schema_version, **result_to_plain(self)}
 
     def __str__(self) -> str:
         from truestep.core.rich_names import Console
@@ -79,7 +79,7 @@ def result_html(shown: object) -> str:
     return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
 
 
-def result_facts(title: str, facts: Iterable[tuple[str, str]]) -> RenderableType:
+def facts_table(title: str, facts: Iterable[tuple[str, str]]) -> RenderableType:
     """Return a title and a line for each fact, with texts as they are: a name in brackets is no style."""
     from truestep.core.rich_names import Group, Table, Text
 
@@ -89,14 +89,14 @@ def result_facts(title: str, facts: Iterable[tuple[str, str]]) -> RenderableType
     return Group(Text(title, "bold"), table)
 
 
-def plain_result(value: Any) -> Any:
+def result_to_plain(value: Any) -> Any:
     """Return `value` with data classes as dicts of their shown fields, sequences as lists and keys as strings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
         shown = [each.name for each in fields if each.repr and not each.name.startswith("_")]
-        return {name: plain_result(getattr(value, name)) for name in shown}
+        return {name: result_to_plain(getattr(value, name)) for name in shown}
     if isinstance(value, Mapping):
-        return {str(key): plain_result(item) for key, item in value.items()}
+        return {str(key): result_to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain_result(item) for item in value]
+        return [result_to_plain(item) for item in value]
     return value

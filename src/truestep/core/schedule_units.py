@@ -61,24 +61,24 @@ def schedule_unit(factory: ScheduleFactory, schedule: LRScheduler, learner: str)
     """Return what `schedule` counts; an OptionError asks where that is not said and either could be meant."""
     if isinstance(factory, Counting):
         return factory.unit
-    if ambiguous := _ambiguous(schedule):
+    if ambiguous := _schedule_of_unclear_unit(schedule):
         name = type(ambiguous).__name__
         raise OptionError(
-            f"The schedule of {learner!r} is a {name}{_numbers_of(ambiguous)}: torch's documentation steps it once an epoch, here "
+            f"The schedule of {learner!r} is a {name}{_length_text(ambiguous)}: torch's documentation steps it once an epoch, here "
             f"a schedule steps with each update, and nothing says which was meant. For epochs write "
             f"schedule=ts.per_epoch(lambda o: {name}(o, ...)), for updates schedule=ts.per_update(lambda o: {name}(o, ...))."
         )
     return "update"
 
 
-def _ambiguous(schedule: LRScheduler) -> LRScheduler | None:
+def _schedule_of_unclear_unit(schedule: LRScheduler) -> LRScheduler | None:
     inner: list[LRScheduler] = getattr(schedule, "_schedulers", [])  # of SequentialLR and ChainedScheduler
     if inner:
-        return next((found for each in inner if (found := _ambiguous(each))), None)
+        return next((found for each in inner if (found := _schedule_of_unclear_unit(each))), None)
     return schedule if isinstance(schedule, AMBIGUOUS) else None
 
 
-def _numbers_of(schedule: LRScheduler) -> str:
+def _length_text(schedule: LRScheduler) -> str:
     """Return the lengths it was made with, for a message."""
     names = ("step_size", "milestones", "total_iters", "gamma", "T_max", "T_0")
     found = {name: getattr(schedule, name) for name in names if hasattr(schedule, name)}

@@ -56,7 +56,7 @@ def hide_secret_variable(name: str, value: str, hide: Hide = lambda _: HIDDEN) -
     """Return `value`, hidden where its name or its looks say that it is a secret; a part of it where that part is one."""
     if is_secret_name(name):
         return value if value in _NOTHING or HIDDEN_VALUE.fullmatch(value) else hide(value)
-    return value if _is_of_code(name, value) else hide_in_text(value, hide)
+    return value if _is_commit_hash(name, value) else hide_in_text(value, hide)
 
 
 def hide_in_text(text: str, hide: Hide = lambda _: HIDDEN) -> str:
@@ -65,11 +65,11 @@ def hide_in_text(text: str, hide: Hide = lambda _: HIDDEN) -> str:
         text = pattern.sub(
             lambda match: match[0] if HIDDEN_VALUE.fullmatch(match[0]) else hide(match[0]), text
         )
-    text = _USER.sub(lambda match: text_of_login(match[0], match[1], hide), text)
-    return "".join(_without_named_secrets(text, hide))
+    text = _USER.sub(lambda match: hide_login_password(match[0], match[1], hide), text)
+    return "".join(_hide_named_secrets(text, hide))
 
 
-def text_of_login(text: str, password: str, hide: Hide) -> str:
+def hide_login_password(text: str, password: str, hide: Hide) -> str:
     """Return a text that ends with a password without it; numbers, of a user and a group, stay."""
     is_shown = password.isdigit() or HIDDEN_VALUE.fullmatch(password)
     return text if is_shown else text.removesuffix(password) + hide(password)
@@ -78,7 +78,7 @@ def text_of_login(text: str, password: str, hide: Hide) -> str:
 def hide_behind_login_option(option: str, word: str, hide: Hide) -> str | None:
     """Return `name:password` behind an option such as -u without the password; None where it is something else."""
     pair = _PAIR.fullmatch(word) if _LOGIN_OPTION.fullmatch(option) else None
-    return text_of_login(word, pair[2], hide) if pair else None
+    return hide_login_password(word, pair[2], hide) if pair else None
 
 
 def hide_secrets(tree: Any, hide: Hide = lambda _: HIDDEN, name: str = "") -> Any:
@@ -90,7 +90,8 @@ def hide_secrets(tree: Any, hide: Hide = lambda _: HIDDEN, name: str = "") -> An
         }
     if isinstance(tree, list | tuple):
         return [
-            _hidden_behind(word, value, hide, name) for word, value in zip(("", *tree), tree, strict=False)
+            _hide_option_value(word, value, hide, name)
+            for word, value in zip(("", *tree), tree, strict=False)
         ]
     if isinstance(tree, str):
         return hide_secret_variable(name, tree, hide)
@@ -99,7 +100,7 @@ def hide_secrets(tree: Any, hide: Hide = lambda _: HIDDEN, name: str = "") -> An
     return tree
 
 
-def _hidden_behind(word: Any, value: Any, hide: Hide, name: str) -> Any:
+def _hide_option_value(word: Any, value: Any, hide: Hide, name: str) -> Any:
     """Return an item of a list, which may be the value of the option before it."""
     option = word if isinstance(word, str) and _OPTION.fullmatch(word) else ""
     if isinstance(value, str) and not _OPTION.fullmatch(value):
@@ -110,9 +111,9 @@ def _hidden_behind(word: Any, value: Any, hide: Hide, name: str) -> Any:
     return hide_secrets(value, hide, name)
 
 
-def show_hidden(tree: Any) -> Any:
+def hide_secrets_and_hashes(tree: Any) -> Any:
     """Return what was kept as a page that is passed on shows it: no secret, and no hash of one, by which it could be guessed."""
-    return _with_word_for_hashes(hide_secrets(tree))
+    return _replace_hashes(hide_secrets(tree))
 
 
 @lru_cache(4096)
@@ -122,15 +123,15 @@ def is_secret_name(name: str) -> bool:
     return bool(words & _SECRET_WORDS or _PASSWORD.search(name) or _RUN_TOGETHER.search(name))
 
 
-def _with_word_for_hashes(tree: Any) -> Any:
+def _replace_hashes(tree: Any) -> Any:
     if isinstance(tree, dict):
-        return {key: _with_word_for_hashes(value) for key, value in tree.items()}
+        return {key: _replace_hashes(value) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [_with_word_for_hashes(value) for value in tree]
+        return [_replace_hashes(value) for value in tree]
     return HIDDEN_VALUE.sub(HIDDEN, tree) if isinstance(tree, str) else tree
 
 
-def _without_named_secrets(text: str, hide: Hide) -> Iterator[str]:
+def _hide_named_secrets(text: str, hide: Hide) -> Iterator[str]:
     done = 0
     for named in _NAMED.finditer(text):
         name = named[1] or named[2]
@@ -140,18 +141,18 @@ def _without_named_secrets(text: str, hide: Hide) -> Iterator[str]:
             quotes = int(value[0][0] in "\"'" and len(value[0]) > 1)
             bare = value[0][1:-1] if quotes else value[0]
             is_hidden = HIDDEN_VALUE.match(text, value.start() + quotes)
-            if bare and not is_hidden and not _is_plain(name, bare):
+            if bare and not is_hidden and not _is_harmless_value(name, bare):
                 yield text[done : value.start()]
                 yield value[0].replace(bare, hide(bare))
                 done = value.end()
     yield text[done:]
 
 
-def _is_plain(name: str, value: str) -> bool:
+def _is_harmless_value(name: str, value: str) -> bool:
     """Whether a value under a secret's name is none, in a text: a truth value, or a short number that is no password."""
     is_number = len(value) <= _LONGEST_NUMBER and _NUMBER.fullmatch(value) and not _PASSWORD.search(name)
     return bool(is_number or _PLAIN.fullmatch(value))
 
 
-def _is_of_code(name: str, value: str) -> bool:
+def _is_commit_hash(name: str, value: str) -> bool:
     return bool({word.upper() for word in _WORD.findall(name)} & _OF_CODE) and bool(_COMMIT.fullmatch(value))

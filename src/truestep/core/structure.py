@@ -57,16 +57,16 @@ def rebuild_batch(batch: Any, parts: list[Any]) -> Any:
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*parts)
     if isinstance(batch, (tuple, list)):
-        return _like(batch, parts if isinstance(batch, list) else tuple(parts))
+        return _restore_container_type(batch, parts if isinstance(batch, list) else tuple(parts))
     if isinstance(batch, Mapping):
-        return _like(batch, dict(zip(batch, parts, strict=True)))
+        return _restore_container_type(batch, dict(zip(batch, parts, strict=True)))
     if isinstance(batch, SimpleNamespace):
         return type(batch)(**dict(zip(vars(batch), parts, strict=True)))
     names = [field.name for field in dataclasses.fields(batch) if field.init]
     return dataclasses.replace(batch, **dict(zip(names, parts, strict=True)))
 
 
-def _like(batch: Any, plain: Any) -> Any:
+def _restore_container_type(batch: Any, plain: Any) -> Any:
     """Return `plain` as what `batch` is; as it is where that type's constructor wants something else."""
     if type(batch) is type(plain):
         return plain

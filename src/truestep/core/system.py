@@ -44,7 +44,7 @@ def is_reserved_name(name: str) -> bool:
     return name.partition(".")[0].strip().lower() in _DEVICES
 
 
-def path_from(folder: str | Path, path: str | Path) -> str:
+def relative_path(folder: str | Path, path: str | Path) -> str:
     """Return a path as it is from a folder; the whole one where none leads there, as to another drive of Windows."""
     try:
         return os.path.relpath(path, folder)
@@ -52,17 +52,17 @@ def path_from(folder: str | Path, path: str | Path) -> str:
         return os.path.abspath(path)  # noqa: PTH100 -- a text, as the other
 
 
-def leads_through_folders(text: str) -> bool:
+def is_path_with_folder(text: str) -> bool:
     """Whether a text that was given is the path of something in a folder rather than a name."""
     return any(mark in text for mark in ("/\\" if sys.platform == "win32" else "/"))
 
 
-def path_of_file_address(path: str) -> str:
+def path_from_file_url(path: str) -> str:
     """Return the path that an address names behind file://, where Windows has its drive behind a slash: /C:/runs."""
     return path[1:] if sys.platform == "win32" and re.match(r"/[A-Za-z]:", path) else path
 
 
-def takes_long_paths(folder: Path, more: int) -> bool:
+def supports_long_paths(folder: Path, more: int) -> bool:
     """Whether files may have paths `more` characters longer than a folder's: on Windows long ones have to be switched on."""
     if sys.platform != "win32" or len(str(folder.absolute())) + more < _MAX_PATH:
         return True
@@ -78,7 +78,7 @@ def takes_long_paths(folder: Path, more: int) -> bool:
 _MAX_PATH = 260
 
 
-def open_unfollowed(path: Path, flags: int, mode: int = 0o666) -> int:
+def open_no_follow(path: Path, flags: int, mode: int = 0o666) -> int:
     """Open a file and return its descriptor: no link is followed, and nothing waits at a pipe or becomes the terminal.
 
     Raises:
@@ -127,7 +127,7 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def forget_written(descriptor: int, begin: int, size: int) -> None:
+def drop_page_cache(descriptor: int, begin: int, size: int) -> None:
     """Have the disk begin with a part of a file, and keep none of it in memory that is on the disk; promises nothing."""
     if sys.platform == "linux":  # which writes what is not on the disk, and drops the rest
         os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_DONTNEED)
@@ -186,7 +186,7 @@ LOCKS = Path("/proc/locks")
 _HELD = re.compile(r"\d+: FLOCK +ADVISORY +WRITE +(\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ")
 
 
-def read_into_at(descriptor: int, buffer: memoryview, at: int) -> int:
+def read_into_buffer_at(descriptor: int, buffer: memoryview, at: int) -> int:
     """Read some bytes from a place of a file on into the buffer and return how many; 0 at the end."""
     if sys.platform == "win32":
         got = read_at(descriptor, len(buffer), at)
@@ -220,13 +220,13 @@ if sys.platform == "win32":
     _position = threading.Lock()  # a file has one, for all threads
 
 
-def allow_all_to_write(descriptor: int) -> None:
+def make_world_writable(descriptor: int) -> None:
     """Let all users of the machine write to a file, whatever the umask; Windows goes by its folder."""
     if sys.platform != "win32":
         os.fchmod(descriptor, 0o666)
 
 
-def user_number() -> int | None:
+def user_id() -> int | None:
     """Return the number of this process's user; None on Windows."""
     if sys.platform == "win32":
         return None
@@ -278,7 +278,7 @@ def open_connections() -> dict[int, tuple[int, int]]:
     return found
 
 
-def close_off(connections: Mapping[int, tuple[int, int]]) -> None:
+def redirect_all_to_devnull(connections: Mapping[int, tuple[int, int]]) -> None:
     """Let a forked process find nothing where these were open: what it read or wrote there would be missing in the other.
 
     Where one was closed meanwhile, and its number is another's, that one is left alone.
@@ -287,10 +287,10 @@ def close_off(connections: Mapping[int, tuple[int, int]]) -> None:
         with contextlib.suppress(OSError):  # it is closed
             status = os.fstat(descriptor)
             if (status.st_dev, status.st_ino) == which:
-                _lead_nowhere(descriptor)
+                _redirect_to_devnull(descriptor)
 
 
-def _lead_nowhere(descriptor: int) -> None:
+def _redirect_to_devnull(descriptor: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
         os.dup2(nothing, descriptor, inheritable=False)
@@ -316,7 +316,7 @@ def _reopen_if_read(descriptor: int) -> None:
         os.close(own)
 
 
-def run_in_place_of_this(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+def replace_process(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
     """Become another program: its signals and status are then this process's. On Windows, wait for it and end as it does.
 
     Raises:
@@ -331,14 +331,14 @@ def run_in_place_of_this(program: str, arguments: Sequence[str], environment: Ma
     os.execvpe(program, [program, *arguments], environment)
 
 
-def folder_for_all_users() -> Path:
+def shared_machine_folder() -> Path:
     """Return a folder of the machine in which every user may make others."""
     if sys.platform == "win32":
         return Path(os.environ.get("PROGRAMDATA", "C:\\ProgramData"))
     return Path("/tmp")  # not that of TMPDIR, which may be each user's own
 
 
-def is_read(descriptor: int) -> bool | None:
+def has_pipe_reader(descriptor: int) -> bool | None:
     """Whether somebody still reads what is written to a pipe; None where the system can't tell."""
     if sys.platform == "win32":
         return None

@@ -19,6 +19,6 @@ def bytes_of_contiguous(tensor: "Tensor") -> "Tensor":
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
-def times_written(tensor: "Tensor") -> int:
+def tensor_version(tensor: "Tensor") -> int:
     """Return how often a tensor was written to; torch counts it not for those made in inference mode."""
     return -1 if tensor.is_inference() else tensor._version

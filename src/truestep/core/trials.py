@@ -10,18 +10,18 @@ class TrialOver(BaseException):
     """Ends a script that was to be tried out; no `except Exception` catches it."""
 
 
-def ask_for_end_of_trial(tell: Callable[[TrialOver], None]) -> None:
+def register_trial_end_callback(tell: Callable[[TrialOver], None]) -> None:
     """Have a function called when a trial is over; it is called once."""
     _asking.append(tell)
 
 
-def ask_no_more(tell: Callable[[TrialOver], None]) -> None:
+def unregister_trial_end_callback(tell: Callable[[TrialOver], None]) -> None:
     """Take that back, if it was not called yet."""
     if tell in _asking:
         _asking.remove(tell)
 
 
-def tell_end_of_trial(over: TrialOver) -> None:
+def call_trial_end_callbacks(over: TrialOver) -> None:
     """Tell all who asked, the last one first."""
     while _asking:
         _asking.pop()(over)

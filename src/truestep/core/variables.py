@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 
 
-def set_variables(wanted: Mapping[str, str | None]) -> dict[str, str | None]:
+def set_environment_variables(wanted: Mapping[str, str | None]) -> dict[str, str | None]:
     """Set variables, and take away those whose value is None; return what they were, which sets them back."""
     before = {name: os.environ.get(name) for name in wanted}
     for name, value in wanted.items():

@@ -15,7 +15,7 @@ def printable_text(text: str, keep: str = "\t\n") -> str:
     return "".join(each if each.isprintable() or each in keep else repr(each)[1:-1] for each in text)
 
 
-def folded_text(line: str, width: int, hang: int = 0) -> str:
+def wrap_line(line: str, width: int, hang: int = 0) -> str:
     """Return a line broken between words at a width, with `hang` blanks before all but the first; paths and names stay whole."""
     if len(line) <= width:
         return line
@@ -26,7 +26,7 @@ def folded_text(line: str, width: int, hang: int = 0) -> str:
     )  # fmt: skip
 
 
-def counted(count: int, what: str, several: str = "") -> str:
+def plural(count: int, what: str, several: str = "") -> str:
     """Return "1 batch" or "1,000 batches": a number with its noun, which gets an s where `several` does not say."""
     return f"{count:,} {what if count == 1 else several or what + 's'}"
 
@@ -42,7 +42,7 @@ def a_type(value: object) -> str:
     return with_article(type(value).__name__)
 
 
-def first_of(names: Sequence[str], most: int) -> str:
+def first_few(names: Sequence[str], most: int) -> str:
     """Return "a, b and 3 more": the first names, and how many others there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
@@ -93,7 +93,7 @@ def short_number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def byte_size(value: float | None) -> str:
+def bytes_text(value: float | None) -> str:
     """Return bytes with their unit, as in 512 B, 1.5 MiB or 140.4 GiB, and a dash where nobody knows."""
     if value is None:
         return "-"

@@ -14,7 +14,7 @@ WrittenFunction = ast.FunctionDef | ast.Lambda
 Loop = ast.For | ast.While
 
 
-def written_text(node: ast.AST) -> str:
+def unparse_cached(node: ast.AST) -> str:
     """Return what `ast.unparse` does, and keep it with the node: trees of files are kept, and each loop asks a thousand times."""
     if isinstance(node, ast.Name):
         return node.id
@@ -22,14 +22,14 @@ def written_text(node: ast.AST) -> str:
     if "_written" not in kept:
         match node:
             case ast.Attribute(value=ast.Name() | ast.Attribute() as held, attr=name):
-                kept["_written"] = f"{written_text(held)}.{name}"
+                kept["_written"] = f"{unparse_cached(held)}.{name}"
             case _:
                 kept["_written"] = ast.unparse(node)
     text: str = kept["_written"]
     return text
 
 
-def plain_function(value: Any) -> Any:
+def unwrap_function(value: Any) -> Any:
     """Return the function behind a bound method, and behind what `functools.wraps` has put around it."""
     return unwrap(value.__func__ if ismethod(value) else value)
 
@@ -40,11 +40,11 @@ def function_node(function: FunctionType) -> WrittenFunction | None:
     if is_library_file(code.co_filename):
         return None
     written = _functions_and_loops(code.co_filename)
-    found = [each for each in written if _begins_at(each, code.co_firstlineno, code.co_name)]
+    found = [each for each in written if _is_definition_at_line(each, code.co_firstlineno, code.co_name)]
     return found[0] if len(found) == 1 and isinstance(found[0], WrittenFunction) else None
 
 
-def _begins_at(node: ast.AST, line: int, name: str) -> bool:
+def _is_definition_at_line(node: ast.AST, line: int, name: str) -> bool:
     if isinstance(node, ast.Lambda):
         return name == "<lambda>" and node.lineno == line
     if not isinstance(node, ast.FunctionDef) or node.name != name:
@@ -69,7 +69,7 @@ def _functions_and_loops(path: str) -> list[ast.AST]:
     return [each for each in (ast.walk(tree) if tree else ()) if isinstance(each, kinds)]
 
 
-def loops_around(frame: FrameType) -> list[Loop]:
+def enclosing_loops(frame: FrameType) -> list[Loop]:
     """Return the loops of a function in which its code stands, outermost first."""
     line, first = frame.f_lineno, frame.f_code.co_firstlineno
     written = _functions_and_loops(frame.f_code.co_filename)

@@ -57,10 +57,10 @@ def watch(
                 f"watch() was given {a_type(each)}. It follows models (nn.Module) and optimizers; "
                 "name those, or nothing: what the block uses is known from its first use."
             )
-    made.if_never_begun = finalize(made, _tell_unused, line_of_user_code() or "this script")
+    made.if_never_begun = finalize(made, _warn_of_unused_watch, line_of_user_code() or "this script")
     return made
 
 
-def _tell_unused(line: str) -> None:
+def _warn_of_unused_watch(line: str) -> None:
     """Warn of a watch that is gone, or lasts to the end of Python, and never began."""
     warn_user(f"The watch made at {line} never began. {NEVER_BEGUN}")

@@ -17,20 +17,22 @@ _FOLDERS = (checks_folder, batch, data, epoch, evaluation, gradient, state)
 @cache
 def checks() -> dict[str, type[Check]]:
     """Return every check by its code, sorted."""
-    return {check.code: check for check in sorted(written_checks(), key=lambda check: check.code)}
+    return {check.code: check for check in sorted(all_check_classes(), key=lambda check: check.code)}
 
 
-def written_checks() -> list[type[Check]]:
+def all_check_classes() -> list[type[Check]]:
     """Return each class of a check; that no two have one code is for `tests/test_scaffold.py` to see."""
     modules = (
         module
         for folder in _FOLDERS
         for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}.")
     )
-    return [check for module in modules if not module.ispkg for check in _checks_in(module.name)]
+    return [
+        check for module in modules if not module.ispkg for check in _check_classes_in_module(module.name)
+    ]
 
 
-def _checks_in(module_name: str) -> list[type[Check]]:
+def _check_classes_in_module(module_name: str) -> list[type[Check]]:
     members = vars(import_module(module_name)).values()
     return [
         each
@@ -42,7 +44,7 @@ def _checks_in(module_name: str) -> list[type[Check]]:
     ]
 
 
-def topic_of(check: type[Check]) -> str:
+def check_topic(check: type[Check]) -> str:
     """Return the folder that a check lives in."""
     parts = check.__module__.split(".")
     return "relations" if "relations" in parts else parts[-2]
@@ -50,9 +52,9 @@ def topic_of(check: type[Check]) -> str:
 
 def source_checks() -> list[SourceCheck]:
     """Return one of each check that reads source."""
-    return [check() for check in checks().values() if _reads(check)]
+    return [check() for check in checks().values() if _is_source_check(check)]
 
 
-def _reads(check: type[Check]) -> TypeGuard[type[SourceCheck]]:
+def _is_source_check(check: type[Check]) -> TypeGuard[type[SourceCheck]]:
     # `issubclass` asks an abstract class for all that were made from it before it says no
     return SourceCheck in check.__mro__

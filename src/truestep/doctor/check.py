@@ -128,12 +128,12 @@ def check_severities(module_name: str) -> tuple[Severity, ...]:
     tree = ast.parse(inspect.getsource(sys.modules[module_name]))
     named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     found = {each for each in Severity if each.name in named}
-    if not found or any(_is_of_default(node) for node in ast.walk(tree)):
+    if not found or any(_has_default_severity(node) for node in ast.walk(tree)):
         found.add(Severity.BUG)
     return tuple(sorted(found, key=lambda each: each.rank))
 
 
-def _is_of_default(node: ast.AST) -> bool:
+def _has_default_severity(node: ast.AST) -> bool:
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _MAKERS):
         return False
     given = len(node.args) > _MAKERS[node.func.id] or any(isinstance(each, ast.Starred) for each in node.args)

@@ -40,7 +40,7 @@ def files_to_read(paths: Sequence[Path], selection: CheckSelection) -> Iterator[
                 f"{str(path)!r} holds no Python, by its ending, so nothing in it can be read: give the script that uses it (.py), "
                 "a notebook (.ipynb), a page (.md), notes (.txt), or a folder of these."
             )
-        for each in _beneath(path, selection) if path.is_dir() else [path]:
+        for each in _walk_folder(path, selection) if path.is_dir() else [path]:
             full = str(each.absolute())
             if full not in seen:
                 seen.add(full)
@@ -52,16 +52,16 @@ def is_excluded(path: Path, selection: CheckSelection) -> bool:
     return any(path.match(pattern) or pattern.rstrip("/") in path.parts for pattern in selection.exclude)
 
 
-def _beneath(folder: Path, selection: CheckSelection) -> Iterator[Path]:
+def _walk_folder(folder: Path, selection: CheckSelection) -> Iterator[Path]:
     """Walk a folder in the order of names; links to folders are not followed, so that no circle is."""
     for here, folders, names in os.walk(folder):
         inside = Path(here).relative_to(folder)
-        folders[:] = sorted(each for each in folders if not _passed_over(inside / each, selection))
+        folders[:] = sorted(each for each in folders if not _is_skipped_folder(inside / each, selection))
         for name in sorted(names):
             found = Path(here, name)
             if name.endswith(_ENDINGS) and not is_excluded(inside / name, selection) and found.is_file():
                 yield found
 
 
-def _passed_over(folder: Path, selection: CheckSelection) -> bool:
+def _is_skipped_folder(folder: Path, selection: CheckSelection) -> bool:
     return folder.name in _PASSED_OVER or folder.name.startswith(".") or is_excluded(folder, selection)

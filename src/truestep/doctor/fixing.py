@@ -81,9 +81,9 @@ def _fix_script(path: str, findings: Sequence[Finding], write: bool) -> FixedFil
     is_page = Path(path).suffix in markdown.ENDINGS
     encoding = _encoding_of_page(raw) if is_page else tokenize.detect_encoding(io.BytesIO(raw).readline)[0]
     text = raw.decode(encoding)
-    after, made = rewritten_by_findings(text, findings, _is_page if is_page else _is_python)
+    after, made = rewritten_by_findings(text, findings, _is_python_page if is_page else _is_python)
     if made and write:
-        _replace(Path(path), after.encode(encoding))
+        _replace_file(Path(path), after.encode(encoding))
     return FixedFile(path, text, after, made)
 
 
@@ -96,7 +96,7 @@ def _fix_notebook(path: str, findings: Sequence[Finding], write: bool) -> FixedF
     text = Path(path).read_bytes().decode("utf-8")
     document = json.loads(text)
     end = "\n" if text.endswith("\n") else ""
-    if _laid_out(document) + end != text:
+    if _notebook_json(document) + end != text:
         return FixedFile(path, text, text, tuple(findings), "it is not laid out as Jupyter writes notebooks")
     made: list[Finding] = []
     for number, group in groupby(findings, key=lambda each: each.place.cell):
@@ -104,13 +104,13 @@ def _fix_notebook(path: str, findings: Sequence[Finding], write: bool) -> FixedF
         after, here = rewritten_by_findings(cell_source(cell), list(group), is_python_cell)
         cell["source"] = after.splitlines(keepends=True) if isinstance(cell["source"], list) else after
         made += here
-    after = _laid_out(document) + end
+    after = _notebook_json(document) + end
     if made and write:
-        _replace(Path(path), after.encode("utf-8"))
+        _replace_file(Path(path), after.encode("utf-8"))
     return FixedFile(path, text, after, tuple(made))
 
 
-def _laid_out(document: object) -> str:
+def _notebook_json(document: object) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False)
 
 
@@ -126,30 +126,30 @@ def rewritten_by_findings(
     after = text
     for each in findings:
         trial = [*made, each]
-        if _overlaps(trial):
+        if _has_overlapping_edits(trial):
             continue
-        changed = apply_source_edits(text, _edits(trial, "\r\n" if "\r\n" in text else "\n"))
+        changed = apply_source_edits(text, _sorted_edits(trial, "\r\n" if "\r\n" in text else "\n"))
         if is_whole(changed):
             made, after = trial, changed
     return after, tuple(made)
 
 
-def _edits(findings: Sequence[Finding], newline: str) -> list[SourceEdit]:
+def _sorted_edits(findings: Sequence[Finding], newline: str) -> list[SourceEdit]:
     edits = sorted(edit for each in findings if each.replacement for edit in each.replacement.edits)
     return [replace(each, text=each.text.replace("\n", newline)) for each in edits]
 
 
-def _overlaps(findings: Sequence[Finding]) -> bool:
-    edits = _edits(findings, "\n")
+def _has_overlapping_edits(findings: Sequence[Finding]) -> bool:
+    edits = _sorted_edits(findings, "\n")
     spans = [((each.line, each.column), (each.end_line, each.end_column)) for each in edits]
     return any(a[1] > b[0] or a == b for a, b in pairwise(spans))
 
 
-def _is_page(text: str) -> bool:
+def _is_python_page(text: str) -> bool:
     return all(_is_python(each.text) for each in parse_markdown(text).programs)
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace_file(path: Path, content: bytes) -> None:
     """Put content in a file's place at once, through a link too, with the permissions it had."""
     target = path.resolve()
     with replacing_file(target, stat.S_IMODE(target.stat().st_mode)) as file:

@@ -23,11 +23,11 @@ def source_readings_folder() -> Path:
 
 def source_reading_cache_key(*parts: str) -> str:
     """Return the name of an entry: of these parts, this Python and the files of the doctor itself."""
-    return store.cache_key(parts, str(Path.cwd()), _tool())
+    return store.cache_key(parts, str(Path.cwd()), _doctor_state())
 
 
 @cache
-def _tool() -> str:
+def _doctor_state() -> str:
     """Return the state of the doctor: it is the same for as long as this process runs."""
     return store.cache_state_of_files(_TOOL.rglob("*.py"))
 
@@ -43,7 +43,7 @@ def cached_source_reading(folder: Path, key: str) -> SourceReading | None:
 
 def cache_source_reading(folder: Path, key: str, reading: SourceReading) -> None:
     """Keep what was found; a folder that can't be written to, or evidence that is no JSON, keeps nothing."""
-    store.write_cached(folder, key, _document(reading))
+    store.write_cached(folder, key, _reading_to_json(reading))
 
 
 def forget_oldest_source_readings(folder: Path) -> None:
@@ -51,7 +51,7 @@ def forget_oldest_source_readings(folder: Path) -> None:
     store.forget_oldest_cached(folder, _MOST_ENTRIES)
 
 
-def _document(reading: SourceReading) -> dict[str, Any]:
+def _reading_to_json(reading: SourceReading) -> dict[str, Any]:
     return {
         "findings": [asdict(each) for each in reading.findings],
         "abstentions": [asdict(each) for each in reading.abstentions],
@@ -66,7 +66,7 @@ def _document(reading: SourceReading) -> dict[str, Any]:
 
 def _reading_from_json(document: dict[str, Any]) -> SourceReading:
     return SourceReading(
-        findings=[_finding(each) for each in document["findings"]],
+        findings=[_finding_from_json(each) for each in document["findings"]],
         abstentions=[
             Abstention(each["code"], Place(**each["place"]), each["reason"])
             for each in document["abstentions"]
@@ -80,13 +80,13 @@ def _reading_from_json(document: dict[str, Any]) -> SourceReading:
     )
 
 
-def _finding(found: dict[str, Any]) -> Finding:
+def _finding_from_json(found: dict[str, Any]) -> Finding:
     change = found.pop("replacement")
     place, severity = Place(**found.pop("place")), Severity(found.pop("severity"))
-    return Finding(**found, place=place, severity=severity, replacement=_replacement(change))
+    return Finding(**found, place=place, severity=severity, replacement=_replacement_from_json(change))
 
 
-def _replacement(change: dict[str, Iterable[Any]] | None) -> Replacement | None:
+def _replacement_from_json(change: dict[str, Iterable[Any]] | None) -> Replacement | None:
     if change is None:
         return None
     return Replacement(tuple(SourceEdit(**each) for each in change["edits"]), tuple(change["diff"]))

@@ -24,11 +24,11 @@ class ListedMistake:
 
 def listed_mistakes(code: str) -> list[ListedMistake]:
     """Return the rows that name a check; none where neither the package nor its repository has the page."""
-    rows = [(line, _ROW.match(row)) for line, row in enumerate(_page().splitlines(), 1)]
+    rows = [(line, _ROW.match(row)) for line, row in enumerate(_mistakes_page_text().splitlines(), 1)]
     return [ListedMistake(row[1], line) for line, row in rows if row and code in row[2]]
 
 
-def _page() -> str:
+def _mistakes_page_text() -> str:
     """Return the page from the package, or from the repository in which the package is used as it is."""
     packaged = resources.files("truestep.doctor").joinpath("mistakes.zh.md")
     if packaged.is_file():

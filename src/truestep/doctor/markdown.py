@@ -7,7 +7,12 @@ from dataclasses import dataclass, replace
 
 from truestep.doctor.finding import Finding, Place, Severity
 from truestep.doctor.replacement import parse_source, source_lines, why_source_is_no_python
-from truestep.doctor.snippets import SnippetNames, imports_for, names_of_snippet, programs_of_snippets
+from truestep.doctor.snippets import (
+    SnippetNames,
+    names_of_snippet,
+    programs_of_snippets,
+    snippets_importing_for,
+)
 
 ENDINGS = (".md", ".markdown", ".mdx", ".qmd", ".rmd")
 _FENCE = re.compile(r"(?P<indent>[ >]*)(?P<marks>`{3,}|~{3,})(?P<info>.*)$")
@@ -72,7 +77,7 @@ def parse_markdown(raw: str) -> MarkdownPage:
     """
     lines = source_lines(raw)
     unreadable, snippets = [], []
-    for block in _blocks(lines):
+    for block in _code_blocks(lines):
         first, last, indent = block.first, block.last, block.indent
         code = [
             line[indent:] if line[:indent].strip(" >\t") == "" else line.lstrip()
@@ -86,10 +91,10 @@ def parse_markdown(raw: str) -> MarkdownPage:
             is_meant = block.is_marked and bool(_LIKE_PYTHON.search(joined) or _DEFINES.search(joined))
             unreadable += [(first + 1, reason)] if is_meant else []
             continue
-        if block.is_marked or _trains(joined):
+        if block.is_marked or _is_worth_reading(joined):
             snippets.append(_Snippet(first, code, indent, names_of_snippet(joined)))
     names = [each.names for each in snippets]
-    programs = (_program(each, snippets, names, len(lines)) for each in programs_of_snippets(names))
+    programs = (_join_snippets(each, snippets, names, len(lines)) for each in programs_of_snippets(names))
     return MarkdownPage(tuple(programs), tuple(unreadable))
 
 
@@ -103,7 +108,9 @@ class _Snippet:
     names: SnippetNames
 
 
-def _program(own: list[int], snippets: list[_Snippet], names: list[SnippetNames], num_lines: int) -> Markdown:
+def _join_snippets(
+    own: list[int], snippets: list[_Snippet], names: list[SnippetNames], num_lines: int
+) -> Markdown:
     """Return some snippets as one program, with the imports that they take from others."""
     text, indents, borrowed = [""] * num_lines, [0] * num_lines, set()
     given = frozenset[str]().union(*(names[number].given | names[number].imported for number in own))
@@ -117,7 +124,7 @@ def _program(own: list[int], snippets: list[_Snippet], names: list[SnippetNames]
     for snippet in (snippets[number] for number in own):
         for at, line in enumerate(snippet.code, snippet.first):
             text[at], indents[at] = line, snippet.indent
-    for other in (snippets[number] for number in imports_for(own, names)):
+    for other in (snippets[number] for number in snippets_importing_for(own, names)):
         for at in other.names.import_lines:
             text[other.first + at], indents[other.first + at] = other.code[at], other.indent
             borrowed.add(other.first + at + 1)
@@ -131,7 +138,7 @@ def _program(own: list[int], snippets: list[_Snippet], names: list[SnippetNames]
 
 
 @dataclass(frozen=True)
-class _Block:
+class _CodeBlock:
     """A block: its first line and the line after the last, from 0; its indentation; whether it says Python."""
 
     first: int
@@ -140,7 +147,7 @@ class _Block:
     is_marked: bool
 
 
-def _trains(text: str) -> bool:
+def _is_worth_reading(text: str) -> bool:
     """Tell whether Python without a mark is worth reading: it imports something, or calls torch."""
     nodes = list(ast.walk(parse_source(text)))
     if any(isinstance(each, (ast.Import, ast.ImportFrom)) for each in nodes):
@@ -148,26 +155,26 @@ def _trains(text: str) -> bool:
     return any(isinstance(each, ast.Call) and _ROOTS.match(ast.unparse(each.func)) for each in nodes)
 
 
-def _blocks(lines: list[str]) -> list[_Block]:
+def _code_blocks(lines: list[str]) -> list[_CodeBlock]:
     """Return the blocks that are marked as Python, or as nothing but text, and those that are indented."""
     found = []
     at = 0
     while at < len(lines):
         opened = _FENCE.match(lines[at])
         if opened is None:
-            block = _indented(lines, at)
+            block = _indented_block(lines, at)
             found += [block] if block is not None else []
             at = block.last if block is not None else at + 1
             continue
-        end = _closed(lines, at + 1, opened["marks"])
+        end = _closing_fence_line(lines, at + 1, opened["marks"])
         is_marked = bool(_PYTHON.match(opened["info"]))
         if is_marked or _UNMARKED.match(opened["info"]):
-            found.append(_Block(at + 1, end, len(opened["indent"]), is_marked))
+            found.append(_CodeBlock(at + 1, end, len(opened["indent"]), is_marked))
         at = end + 1
     return found
 
 
-def _indented(lines: list[str], at: int) -> _Block | None:
+def _indented_block(lines: list[str], at: int) -> _CodeBlock | None:
     """Return the block of code by indentation that begins here: behind an empty line, to the next line that stands further out."""
     if not _INDENTED.match(lines[at]) or (at and lines[at - 1].strip()):
         return None
@@ -180,10 +187,10 @@ def _indented(lines: list[str], at: int) -> _Block | None:
             break
         indents.append(len(line) - len(line.lstrip()))
         last = number + 1
-    return _Block(at, last, min(indents), is_marked=False)
+    return _CodeBlock(at, last, min(indents), is_marked=False)
 
 
-def _closed(lines: list[str], start: int, marks: str) -> int:
+def _closing_fence_line(lines: list[str], start: int, marks: str) -> int:
     """Return the line of the fence that ends a block; the end of the page where none does."""
     for number in range(start, len(lines)):
         bare = lines[number].strip(" >")

@@ -18,11 +18,11 @@ def merge_findings(ran: Sequence[Finding], read: Sequence[Finding]) -> list[Find
     for finding in read:
         same = [each for each in left if _is_same_fault(finding, each)]
         left = [each for each in left if each not in same]
-        found.append(_borne_out(finding, same) if same else finding)
+        found.append(_add_run_evidence(finding, same) if same else finding)
     return sorted([*found, *left], key=lambda each: each.order)
 
 
-def _borne_out(finding: Finding, same: Sequence[Finding]) -> Finding:
+def _add_run_evidence(finding: Finding, same: Sequence[Finding]) -> Finding:
     """Return what reading found with what the run adds: its severity if that is graver, its figures, its words."""
     gravest = min((finding, *same), key=lambda each: each.severity.rank).severity
     own = next((each for each in same if each.code == finding.code), None)
@@ -42,16 +42,16 @@ def _is_same_fault(read: Finding, ran: Finding) -> bool:
     shows_as = check.shows_as if check is not None and issubclass(check, SourceCheck) else ()
     if ran.code != read.code and ran.code not in shows_as:
         return False
-    return any(_is_near(each, read.place) for each in _places(ran))
+    return any(_are_near_places(each, read.place) for each in _fault_places(ran))
 
 
-def _places(ran: Finding) -> Iterator[Place]:
+def _fault_places(ran: Finding) -> Iterator[Place]:
     """Yield where a mistake did harm, and where the value was made that did it."""
     yield ran.place
     if (made_at := Place.of_text(str(ran.evidence.get("made_at") or ""))) is not None:
         yield made_at
 
 
-def _is_near(first: Place, second: Place) -> bool:
+def _are_near_places(first: Place, second: Place) -> bool:
     same_file = Path(first.path).resolve() == Path(second.path).resolve()
     return same_file and first.cell == second.cell and abs(first.line - second.line) <= 3

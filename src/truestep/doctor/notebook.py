@@ -48,7 +48,7 @@ class NotebookText:
         for number, (first, after) in zip(
             self.numbers, pairwise([*self.starts, len(lines) + 1]), strict=True
         ):
-            yield number, _joined(lines[first - 1 : after - 1])
+            yield number, _join_lines(lines[first - 1 : after - 1])
 
     def place(self, place: Place) -> Place:
         """Return the cell, and the line in it, of a line of the joined text."""
@@ -64,21 +64,21 @@ class NotebookText:
         """Return a finding of the joined text as one of its cell."""
         path = finding.place.path
         evidence = {
-            name: self._told(value, path) if isinstance(value, str) else value
+            name: self._with_cell_lines(value, path) if isinstance(value, str) else value
             for name, value in finding.evidence.items()
         }
         return replace(
             finding,
             place=self.place(finding.place),
-            message=self._told(finding.message, path),
+            message=self._with_cell_lines(finding.message, path),
             evidence=evidence,
-            replacement=self._replacement(finding.replacement),
+            replacement=self._replacement_in_cell(finding.replacement),
         )
 
-    def _told(self, text: str, path: str) -> str:
+    def _with_cell_lines(self, text: str, path: str) -> str:
         """Return a text of a finding with the lines that it names, "line 7" and "FILE:7", as those of their cells."""
 
-        def of_cell(found: re.Match[str]) -> str:
+        def cell_reference(found: re.Match[str]) -> str:
             if found["before"] == ":" and not text[: found.start()].endswith(PurePath(path).name):
                 return found[0]  # another file's
             place = self.place(Place(path, int(found["line"])))
@@ -86,9 +86,9 @@ class NotebookText:
                 return f":{place.cell}:{place.line}"
             return f"line {place.line} of cell {place.cell}"
 
-        return _LINE_TOLD.sub(of_cell, text)
+        return _LINE_TOLD.sub(cell_reference, text)
 
-    def _replacement(self, change: Replacement | None) -> Replacement | None:
+    def _replacement_in_cell(self, change: Replacement | None) -> Replacement | None:
         """Edits that stay within one cell count from its beginning; others are left out."""
         if change is None:
             return None
@@ -98,11 +98,13 @@ class NotebookText:
             return None
         cell = cells.pop()
         first, after = self.starts[cell] - 1, [*self.starts, len(self.text) + 2][cell + 1] - 1
-        own = _joined(source_lines(self.text)[first:after])  # the lines beside a change are its cell's, too
-        return replacement(own, (_shifted(each, -first) for each in change.edits))
+        own = _join_lines(
+            source_lines(self.text)[first:after]
+        )  # the lines beside a change are its cell's, too
+        return replacement(own, (_shift_edit(each, -first) for each in change.edits))
 
 
-def _shifted(edit: SourceEdit, lines: int) -> SourceEdit:
+def _shift_edit(edit: SourceEdit, lines: int) -> SourceEdit:
     return replace(edit, line=edit.line + lines, end_line=edit.end_line + lines)
 
 
@@ -120,7 +122,7 @@ def parse_notebook(raw: str) -> NotebookText:
         raise ValueError("no notebook: its JSON is nested too deeply") from None
     if not isinstance(document, dict) or not isinstance(document.get("cells"), list):
         raise ValueError("no cells: not a notebook of format 4")
-    if (language := _language(document)) != "python":
+    if (language := _notebook_language(document)) != "python":
         raise ValueError(f"a notebook of {language}, not of Python")
     lines: list[str] = []
     numbers, starts, unreadable = [], [], []
@@ -128,8 +130,8 @@ def parse_notebook(raw: str) -> NotebookText:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
             numbers.append(number)
             starts.append(len(lines) + 1)
-            code = _python_of(cell_source(cell))
-            if reason := why_source_is_no_python(_joined(code), "cell"):
+            code = _cell_python_lines(cell_source(cell))
+            if reason := why_source_is_no_python(_join_lines(code), "cell"):
                 unreadable.append((number, reason))
                 code = [_NAMES_BROUGHT, *("" for _ in code[1:])]
             lines += code
@@ -138,12 +140,12 @@ def parse_notebook(raw: str) -> NotebookText:
     )
 
 
-def lines_of_cells(text: str) -> list[int]:
+def cell_marker_lines(text: str) -> list[int]:
     """Return the lines by which a script is cut into cells; none where it has no such marks."""
     return [number for number, line in enumerate(source_lines(text), 1) if _CELL_MARK.match(line)]
 
 
-def _language(document: dict[str, object]) -> str:
+def _notebook_language(document: dict[str, object]) -> str:
     metadata = document.get("metadata")
     for key, name in (("kernelspec", "language"), ("language_info", "name")):
         part = metadata.get(key) if isinstance(metadata, dict) else None
@@ -158,16 +160,16 @@ def cell_source(cell: dict[str, object]) -> str:
     return "".join(map(str, source)) if isinstance(source, list) else str(source or "")
 
 
-def _joined(code: list[str]) -> str:
+def _join_lines(code: list[str]) -> str:
     return "\n".join(code) + "\n"
 
 
 def is_python_cell(source: str) -> bool:
     """Tell whether a cell is Python, its magics and shell lines left aside."""
-    return why_source_is_no_python(_joined(_python_of(source)), "cell") is None
+    return why_source_is_no_python(_join_lines(_cell_python_lines(source)), "cell") is None
 
 
-def _python_of(source: str) -> list[str]:
+def _cell_python_lines(source: str) -> list[str]:
     lines = source_lines(source) or [""]
     first = next((line for line in lines if line.strip()), "")
     if first.startswith("%%") and not _PYTHON_CELLS.match(first):

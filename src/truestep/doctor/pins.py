@@ -36,45 +36,47 @@ class TorchPins:
         """Return a finding, as advice where the repository asks for a torch in which the line still works."""
         if not gone_since or finding.severity is Severity.ADVICE:
             return finding
-        pin = self._asked_for(Path(finding.place.path).absolute().parent)
+        pin = self._newest_pinned_torch(Path(finding.place.path).absolute().parent)
         if pin is None or pin[0] >= gone_since:
             return finding
         since = ".".join(map(str, gone_since))
         text = f"{finding.message} That is so since torch {since}; {pin[1]} asks for an older one."
         return replace(finding, severity=Severity.ADVICE, message=text)
 
-    def _asked_for(self, folder: Path) -> tuple[Version, str] | None:
+    def _newest_pinned_torch(self, folder: Path) -> tuple[Version, str] | None:
         """Return the newest torch that a file of a folder, or of one above within the repository, asks for, and its name."""
         if folder not in self._known:
-            found = [pin for each in _files_that_say(folder) if (pin := _newest(each)) is not None]
-            leads_on = not _is_top(folder) and any(map(_is_top, list(folder.parents)[:_LEVELS]))
-            above = self._asked_for(folder.parent) if leads_on and not found else None
+            found = [pin for each in _pin_files(folder) if (pin := _newest_version_in_file(each)) is not None]
+            leads_on = not _is_repository_root(folder) and any(
+                map(_is_repository_root, list(folder.parents)[:_LEVELS])
+            )
+            above = self._newest_pinned_torch(folder.parent) if leads_on and not found else None
             self._known[folder] = max(found) if found else above
         return self._known[folder]
 
 
-def _is_top(folder: Path) -> bool:
+def _is_repository_root(folder: Path) -> bool:
     return any((folder / mark).exists() for mark in _MARKS)
 
 
-def _files_that_say(folder: Path) -> list[Path]:
+def _pin_files(folder: Path) -> list[Path]:
     try:
         return [each for each in sorted(folder.iterdir()) if _SAYS.fullmatch(each.name) and each.is_file()]
     except OSError:
         return []
 
 
-def _newest(path: Path) -> tuple[Version, str] | None:
+def _newest_version_in_file(path: Path) -> tuple[Version, str] | None:
     """Return the newest version that a file names without "or later", a bound as what lies just below it."""
     try:
         text = path.read_bytes()[:_MOST_BYTES].decode(errors="replace")
     except OSError:
         return None
-    versions = [each for found in _PIN.finditer(text) if (each := _version(found)) is not None]
+    versions = [each for found in _PIN.finditer(text) if (each := _parse_pin(found)) is not None]
     return (max(versions), path.name) if versions else None
 
 
-def _version(found: re.Match[str]) -> Version | None:
+def _parse_pin(found: re.Match[str]) -> Version | None:
     how, version, behind = found["how"], found["version"], found["behind"]
     if how.startswith(">"):
         upper = _UPPER.match(behind)

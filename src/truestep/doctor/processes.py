@@ -9,7 +9,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from truestep.core.control_groups import usable_processors
+from truestep.core.control_groups import num_usable_cpus
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -21,14 +21,14 @@ Result = TypeVar("Result")
 _open: "list[Connection]" = []  # this process's ends: one that is forked later must not hold them open
 
 
-def is_large(size: int, sizes: Sequence[int]) -> bool:
+def is_bottleneck_task(size: int, sizes: Sequence[int]) -> bool:
     """Tell whether a piece of work would keep one process busy while the others have nothing left."""
-    return size >= _WORTH_IT and size * _LARGE * usable_processors() > sum(sizes)
+    return size >= _WORTH_IT and size * _LARGE * num_usable_cpus() > sum(sizes)
 
 
-def shares_of(sizes: Sequence[int]) -> list[tuple[int, int]]:
+def equal_shares(sizes: Sequence[int]) -> list[tuple[int, int]]:
     """Return (start, end) of about equal shares of a row, several for each processor: no two take equally long."""
-    number = _LARGE * usable_processors()
+    number = _LARGE * num_usable_cpus()
     bounds, done = [0], 0
     for index, size in enumerate(sizes):
         done += size
@@ -37,13 +37,13 @@ def shares_of(sizes: Sequence[int]) -> list[tuple[int, int]]:
     return list(pairwise(dict.fromkeys([*bounds, len(sizes)])))
 
 
-def are_worth_it(sizes: Sequence[int]) -> bool:
+def is_worth_multiprocessing(sizes: Sequence[int]) -> bool:
     """Tell whether pieces of work are done sooner by several processes."""
-    several = min(usable_processors(), len(sizes)) > 1 and sum(sizes) - max(sizes) >= _WORTH_IT
+    several = min(num_usable_cpus(), len(sizes)) > 1 and sum(sizes) - max(sizes) >= _WORTH_IT
     return several and _can_fork()
 
 
-def read_sources_in_processes(
+def map_in_processes(
     function: Callable[..., Result],
     arguments: Sequence[tuple[Any, ...]],
     sizes: Sequence[int],
@@ -54,7 +54,7 @@ def read_sources_in_processes(
 
     While it waits for other processes it calls `meanwhile` every second.
     """
-    if not are_worth_it(sizes):
+    if not is_worth_multiprocessing(sizes):
         yield from (function(*each) for each in arguments)
         return
     with ForkedProcesses(len(arguments), meanwhile) as forked:
@@ -72,11 +72,11 @@ class ForkedProcesses:
         self._processes: list[BaseProcess] = []
         self._connections: list[Connection] = []
         context: Any = multiprocessing.get_context("fork")
-        for _ in range(min(usable_processors(), most)):
+        for _ in range(min(num_usable_cpus(), most)):
             mine, other = context.Pipe()
             _open.append(mine)
             self._connections.append(mine)
-            self._processes.append(context.Process(target=_serve, args=(other,)))
+            self._processes.append(context.Process(target=_serve_requests, args=(other,)))
             self._processes[-1].start()
             other.close()
 
@@ -106,7 +106,7 @@ class ForkedProcesses:
         busy: dict[Connection, int] = {}
         before, self._did = self._did, {}
 
-        def hand_out() -> None:
+        def send_next_work() -> None:
             for free in self._connections:
                 if free not in busy and waiting:
                     others = waiting[-1 if before else 0]  # of what another process began, the smallest
@@ -116,12 +116,12 @@ class ForkedProcesses:
                     busy[free] = index
 
         for index in range(len(arguments)):
-            hand_out()
+            send_next_work()
             while index not in found:
-                for done in self._answers(busy):
-                    found[busy[done]] = _answer(done)
+                for done in self._ready_connections(busy):
+                    found[busy[done]] = _receive_answer(done)
                     self._did[busy.pop(done)] = done
-                hand_out()
+                send_next_work()
             yield found.pop(index)
 
     def tell(self, function: Callable[..., object], *arguments: Any) -> None:
@@ -129,9 +129,9 @@ class ForkedProcesses:
         for connection in self._connections:
             connection.send((function, arguments))
         for connection in self._connections:
-            _answer(connection)
+            _receive_answer(connection)
 
-    def _answers(self, busy: "dict[Connection, int]") -> "list[Connection]":
+    def _ready_connections(self, busy: "dict[Connection, int]") -> "list[Connection]":
         from multiprocessing.connection import wait
 
         while not (ready := wait(list(busy), timeout=1.0)):
@@ -139,7 +139,7 @@ class ForkedProcesses:
         return [each for each in busy if each in ready]
 
 
-def _serve(connection: "Connection") -> None:
+def _serve_requests(connection: "Connection") -> None:
     """Do what is asked for until nobody can ask any more."""
     for each in _open:
         each.close()
@@ -154,7 +154,7 @@ def _serve(connection: "Connection") -> None:
             connection.send(answer)
 
 
-def _answer(connection: "Connection") -> Any:
+def _receive_answer(connection: "Connection") -> Any:
     try:
         succeeded, answer = connection.recv()
     except EOFError:

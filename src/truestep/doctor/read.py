@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from truestep.core.collector import collector_at_rest
+from truestep.core.collector import pause_garbage_collector
 from truestep.doctor import markdown
 from truestep.doctor.applying import apply_checks
 from truestep.doctor.catalogue import source_checks
@@ -25,14 +25,14 @@ from truestep.doctor.kept import (
     source_reading_cache_key,
 )
 from truestep.doctor.markdown import Markdown, MarkdownPage, parse_markdown
-from truestep.doctor.notebook import NotebookText, lines_of_cells, parse_notebook
+from truestep.doctor.notebook import NotebookText, cell_marker_lines, parse_notebook
 from truestep.doctor.pins import TorchPins
 from truestep.doctor.processes import (
     ForkedProcesses,
-    are_worth_it,
-    is_large,
-    read_sources_in_processes,
-    shares_of,
+    equal_shares,
+    is_bottleneck_task,
+    is_worth_multiprocessing,
+    map_in_processes,
 )
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import parse_source
@@ -79,10 +79,10 @@ def read_paths(
     wanted = [check for check in source_checks() if selection.wants(check.code)]
     baseline = FindingsBaseline(selection.baseline)
     files = list(files_to_read(paths, selection))
-    relevant = [each for each in files if _is_relevant(each)]
+    relevant = [each for each in files if _is_relevant_file(each)]
     known = set(relevant)
-    of_repository = any(map(_is_root, paths))
-    in_sight = of_repository and not any(map(_finds_by_text, relevant))
+    of_repository = any(map(_is_repository_root, paths))
+    in_sight = of_repository and not any(map(_has_dynamic_names, relevant))
     tops = [str(each) for each in paths if each.is_dir()]
     _places = ImportPlaces(SourceDisk(), of_repository=of_repository, users_in_sight=in_sight, tops=tops)
     units = source_units_of(relevant, _places) + idle_source_units(
@@ -105,12 +105,12 @@ def read_paths(
     return reading
 
 
-def _is_root(path: Path) -> bool:
+def _is_repository_root(path: Path) -> bool:
     """Tell the root of a repository: a training that none of its files holds is none of it."""
     return any((path / name).exists() for name in _OF_ROOT)
 
 
-def _finds_by_text(path: Path) -> bool:
+def _has_dynamic_names(path: Path) -> bool:
     """Tell whether a file may take others, or what they hold, by names that it puts together."""
     try:
         return bool(_BY_TEXT.search(path.read_bytes()))
@@ -118,7 +118,7 @@ def _finds_by_text(path: Path) -> bool:
         return True
 
 
-def _is_relevant(path: Path) -> bool:
+def _is_relevant_file(path: Path) -> bool:
     """Tell whether a file may train something; one that can't be opened is to be named."""
     try:
         return bool(
@@ -147,8 +147,8 @@ def _read_units(
     new = [unit for unit in units if unit not in found]
     tally.add([path for unit in found for path in unit.named])
     sizes = [unit.num_bytes for unit in new]
-    tasks = [(unit, wanted, is_large(unit.num_bytes, sizes)) for unit in new]
-    parts = read_sources_in_processes(_read_unit, tasks, sizes, meanwhile=tally.tell)
+    tasks = [(unit, wanted, is_bottleneck_task(unit.num_bytes, sizes)) for unit in new]
+    parts = map_in_processes(_read_unit, tasks, sizes, meanwhile=tally.tell)
     for unit, part in zip(new, parts, strict=True):
         found[unit] = part
         if cache is not None and unit in keys and not part.failures:
@@ -161,30 +161,34 @@ def _read_units(
 def _read_unit(unit: SourceUnit, wanted: list[SourceCheck], is_large: bool = False) -> SourceReading:
     """Read files together; where that fails, each by itself, so that one does not hide what the others give."""
     try:
-        return _read_together(unit, wanted, is_large)
+        return _read_files_together(unit, wanted, is_large)
     except Exception as error:  # noqa: BLE001 - whatever one file brings about, the others are read
         reading = SourceReading(num_files=len(unit.named) == 1)
         if len(unit.named) == 1:
-            reading.lose(str(unit.named[0]), error)
+            reading.note_unreadable_file(str(unit.named[0]), error)
         else:
             for path in unit.named:
                 reading.add(_read_unit(replace(unit, named=(path,), digest=""), wanted))
         return reading
 
 
-def _read_together(unit: SourceUnit, wanted: list[SourceCheck], is_large: bool) -> SourceReading:
+def _read_files_together(unit: SourceUnit, wanted: list[SourceCheck], is_large: bool) -> SourceReading:
     global _linked
-    with collector_at_rest():
+    with pause_garbage_collector():
         if unit.is_idle:
-            return _parse_all(unit)
+            return _report_parse_errors(unit)
         reading, project = SourceReading(), SourceProject(places=_places)
-        files = [_added(path, project, reading) for path in unit.named]
+        files = [_add_file_to_project(path, project, reading) for path in unit.named]
         project.link()
         _linked = list(zip(unit.named, files, strict=True))
         named = {part.module for parts in files for part in parts}
         others = [module for module in project.modules.values() if module not in named]
         _linked += [(None, [_ReadProgram(module, project)]) for module in others]
-        for part in _shared(project, wanted) if is_large else [_apply_to(0, len(_linked), wanted)]:
+        for part in (
+            _apply_in_processes(project, wanted)
+            if is_large
+            else [_apply_checks_to_files(0, len(_linked), wanted)]
+        ):
             reading.add(part)
         _linked = []
         project.forget()
@@ -199,34 +203,34 @@ _linked: "list[tuple[Path | None, list[_ReadProgram]]]" = []
 _places: ImportPlaces | None = None
 
 
-def _shared(project: SourceProject, wanted: list[SourceCheck]) -> Iterator[SourceReading]:
+def _apply_in_processes(project: SourceProject, wanted: list[SourceCheck]) -> Iterator[SourceReading]:
     """Follow the program and apply the checks in several processes, each of which follows what its files need."""
     sizes = [sum(len(each.module.text) for each in programs) for _, programs in _linked]
-    shares = shares_of(sizes)
+    shares = equal_shares(sizes)
     sizes = [sum(sizes[start:end]) for start, end in shares]
-    if not are_worth_it(sizes):
-        yield _apply_to(0, len(_linked), wanted)
+    if not is_worth_multiprocessing(sizes):
+        yield _apply_checks_to_files(0, len(_linked), wanted)
         return
     project.entries.prepare()  # what all need is found before they part
     with ForkedProcesses(len(shares), meanwhile=lambda: None) as forked:
-        reached = [each for found in forked.share(_reached_from, shares, sizes) for each in found]
-        forked.tell(_take, reached)
-        yield from forked.share(_apply_to, [(*share, wanted) for share in shares], sizes)
+        reached = [each for found in forked.share(_follow_from_files, shares, sizes) for each in found]
+        forked.tell(_take_reached, reached)
+        yield from forked.share(_apply_checks_to_files, [(*share, wanted) for share in shares], sizes)
 
 
-def _reached_from(start: int, end: int) -> list[ToldReach]:
+def _follow_from_files(start: int, end: int) -> list[ToldReach]:
     """Follow the program from where it is entered in some of the files at hand."""
     programs = [each for _, programs in _linked[start:end] for each in programs]
     return [told for each in programs for told in each.project.entries.told_of(each.module.tree)]
 
 
-def _take(reached: list[ToldReach]) -> None:
+def _take_reached(reached: list[ToldReach]) -> None:
     """Take what other processes found."""
     project = next(each.project for _, programs in _linked for each in programs)
     project.entries.take(reached)
 
 
-def _apply_to(start: int, end: int, wanted: list[SourceCheck]) -> SourceReading:
+def _apply_checks_to_files(start: int, end: int, wanted: list[SourceCheck]) -> SourceReading:
     """Apply the checks to those of some of the files at hand that are to be read."""
     reading = SourceReading()
     for path, programs in _linked[start:end]:
@@ -239,12 +243,12 @@ def _apply_to(start: int, end: int, wanted: list[SourceCheck]) -> SourceReading:
     return reading
 
 
-def _parse_all(unit: SourceUnit) -> SourceReading:
+def _report_parse_errors(unit: SourceUnit) -> SourceReading:
     """Name the files that Python can't parse."""
     reading = SourceReading(num_files=len(unit.named))
     for path in unit.named:
-        for text, _ in _contents(path, reading):
-            _parse_or_lose(parse_source, text, str(path), reading)
+        for text, _ in _python_programs_of_file(path, reading):
+            _parse_or_report(parse_source, text, str(path), reading)
         count_source_read(path)
     return reading
 
@@ -258,7 +262,7 @@ def read_texts(texts: Mapping[str, str], checks: Iterable[SourceCheck] | None = 
     """Read several texts, by path, as the files of one project."""
     reading = SourceReading(num_files=len(texts))
     project = SourceProject(SourceTexts(texts))
-    files = [_parsed([(text, None)], path, project, reading) for path, text in texts.items()]
+    files = [_parse_programs([(text, None)], path, project, reading) for path, text in texts.items()]
     project.link()
     wanted = source_checks() if checks is None else list(checks)
     for programs in files:
@@ -280,16 +284,16 @@ class _ReadProgram:
     blocks: _Blocks = None
 
 
-def _added(path: Path, project: SourceProject, reading: SourceReading) -> list[_ReadProgram]:
+def _add_file_to_project(path: Path, project: SourceProject, reading: SourceReading) -> list[_ReadProgram]:
     """Parse a file into the project; what can't be read is named."""
-    programs = _parsed(_contents(path, reading), str(path), project, reading)
+    programs = _parse_programs(_python_programs_of_file(path, reading), str(path), project, reading)
     for each in programs:
         if isinstance(each.blocks, NotebookText):
-            _note_shown(each.module, each.blocks.starts)
+            _note_cell_results(each.module, each.blocks.starts)
     return programs
 
 
-def _contents(path: Path, reading: SourceReading) -> list[tuple[str, _Blocks]]:
+def _python_programs_of_file(path: Path, reading: SourceReading) -> list[tuple[str, _Blocks]]:
     """Return the Python of each program of a file, with the cells or blocks it stands in; what is no Python is named."""
     try:
         if path.suffix != ".ipynb" and path.suffix not in markdown.ENDINGS:
@@ -297,7 +301,7 @@ def _contents(path: Path, reading: SourceReading) -> list[tuple[str, _Blocks]]:
         raw = path.read_bytes().decode("utf-8-sig")
         page = parse_notebook(raw) if path.suffix == ".ipynb" else parse_markdown(raw)
     except (OSError, SyntaxError, ValueError) as error:
-        reading.lose(str(path), error)
+        reading.note_unreadable_file(str(path), error)
         return []
     reading.unreadable += [(f"{path}:{number}", reason) for number, reason in page.unreadable]
     programs = page.programs if isinstance(page, MarkdownPage) else [page]
@@ -307,19 +311,19 @@ def _contents(path: Path, reading: SourceReading) -> list[tuple[str, _Blocks]]:
 def why_nothing_to_find(path: Path) -> str | None:
     """Return why a file can hold no training: no code, or none but Python's own modules to train with; None where it may."""
     trees = []
-    for text, _ in _contents(path, SourceReading()):
+    for text, _ in _python_programs_of_file(path, SourceReading()):
         try:
             trees.append(ast.parse(text))
         except SyntaxError:
             return None  # which the reading names
-    if all(map(_is_words, (each for tree in trees for each in tree.body))):
+    if all(map(_is_plain_words, (each for tree in trees for each in tree.body))):
         return "holds no Python code"
-    imported = {name for tree in trees for each in ast.walk(tree) for name in _imported(each)}
+    imported = {name for tree in trees for each in ast.walk(tree) for name in _imported_top_names(each)}
     is_known = imported <= sys.stdlib_module_names - {"importlib", "runpy"}  # by which others come
     return "imports nothing but Python's own modules, and those train nothing" if is_known else None
 
 
-def _is_words(statement: ast.stmt) -> bool:
+def _is_plain_words(statement: ast.stmt) -> bool:
     """Whether a statement does nothing: words that stand alone on their lines parse as Python, too."""
     if isinstance(statement, ast.AnnAssign):
         return statement.value is None
@@ -328,7 +332,7 @@ def _is_words(statement: ast.stmt) -> bool:
     )
 
 
-def _imported(node: ast.AST) -> list[str]:
+def _imported_top_names(node: ast.AST) -> list[str]:
     """Return the top names of the modules that a statement imports; those of the user's own folder have "" for theirs."""
     if isinstance(node, ast.Import):
         return [each.name.partition(".")[0] for each in node.names]
@@ -337,7 +341,7 @@ def _imported(node: ast.AST) -> list[str]:
     return [""] if isinstance(node, ast.Name) and node.id in ("__import__", "exec", "eval") else []
 
 
-def _note_shown(module: SourceModule, starts: Sequence[int]) -> None:
+def _note_cell_results(module: SourceModule, starts: Sequence[int]) -> None:
     """Note which expressions are the last of their cells: what they give is shown."""
     last: dict[int, ast.stmt] = {}
     for statement in module.tree.body:
@@ -345,25 +349,25 @@ def _note_shown(module: SourceModule, starts: Sequence[int]) -> None:
     module.shown.update(each for each in last.values() if isinstance(each, ast.Expr))
 
 
-def _parsed(
+def _parse_programs(
     contents: Sequence[tuple[str, _Blocks]], path: str, project: SourceProject, reading: SourceReading
 ) -> list[_ReadProgram]:
     """Parse the programs of a file; what is no Python is named."""
     programs = []
     for part, (text, blocks) in enumerate(contents):
-        module = _parse_or_lose(partial(project.add, part=part), text, path, reading)
+        module = _parse_or_report(partial(project.add, part=part), text, path, reading)
         if module is not None:
             programs.append(_ReadProgram(module, project, blocks))
-            if blocks is None and (cells := lines_of_cells(text)):
-                _note_shown(module, cells)
+            if blocks is None and (cells := cell_marker_lines(text)):
+                _note_cell_results(module, cells)
     return programs
 
 
-def _parse_or_lose(
+def _parse_or_report(
     parse: Callable[[str, str], Result], text: str, path: str, reading: SourceReading
 ) -> Result | None:
     try:
         return parse(text, path)
     except (SyntaxError, ValueError) as error:
-        reading.lose(path, error)
+        reading.note_unreadable_file(path, error)
         return None

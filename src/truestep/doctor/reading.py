@@ -26,13 +26,13 @@ class SourceReading:
         """How many files were read; a notebook counts although one of its cells was not."""
         return self.num_files - len(self.lost_files)
 
-    def lose(self, path: str, error: Exception) -> None:
+    def note_unreadable_file(self, path: str, error: Exception) -> None:
         """Note a file that can't be read."""
         written = (getattr(error, "text", None) or "").strip()  # of a SyntaxError: its line
         self.unreadable.append((path, f"{type(error).__name__}: {error}{f': {written}' if written else ''}"))
         self.lost_files.append(path)
 
-    def worst(self) -> Severity | None:
+    def worst_severity(self) -> Severity | None:
         """Return the gravest severity found."""
         return min((finding.severity for finding in self.findings), key=lambda each: each.rank, default=None)
 

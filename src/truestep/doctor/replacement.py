@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from truestep.doctor.newer_python import bind_type_parameters, of_newer_python
+from truestep.doctor.newer_python import bind_type_parameters, rewrite_newer_python
 
 _END = re.compile(r"\r\n|\r|\n")
 
@@ -60,7 +60,7 @@ def parse_source(text: str, path: str = "<text>") -> ast.Module:
         try:
             return ast.parse(text, filename=path)
         except SyntaxError:
-            for other in (of_newer_python(text), of_old_python(text)):
+            for other in (rewrite_newer_python(text), rewrite_old_python(text)):
                 if other != text:
                     with suppress(SyntaxError, RecursionError, MemoryError):
                         tree = ast.parse(other, filename=path)
@@ -105,14 +105,16 @@ def replacement(text: str, edits: Iterable[SourceEdit]) -> Replacement | None:
     edits = tuple(sorted(edits))
     if any((a.end_line, a.end_column) > (b.line, b.column) for a, b in pairwise(edits)):
         return None
-    before, after = _around(edits, source_lines(text), source_lines(apply_source_edits(text, edits)))
-    diff = _diff(before, after, 0)
-    if all(line[0] == "+" for line in diff) or _only_moves(diff):
-        diff = _diff(before, after, 1)  # what is only added or moved is shown with its neighbours
+    before, after = _lines_around_edits(
+        edits, source_lines(text), source_lines(apply_source_edits(text, edits))
+    )
+    diff = _diff_lines(before, after, 0)
+    if all(line[0] == "+" for line in diff) or _has_only_moved_lines(diff):
+        diff = _diff_lines(before, after, 1)  # what is only added or moved is shown with its neighbours
     return Replacement(edits, diff) if diff else None
 
 
-def _around(
+def _lines_around_edits(
     edits: tuple[SourceEdit, ...], before: list[str], after: list[str]
 ) -> tuple[list[str], list[str]]:
     """Return the lines of edits and their neighbours, as they were and as they are then: all the others are alike."""
@@ -123,14 +125,14 @@ def _around(
     return before[start : len(before) - num_behind], after[start : len(after) - num_behind]
 
 
-def _only_moves(diff: tuple[str, ...]) -> bool:
+def _has_only_moved_lines(diff: tuple[str, ...]) -> bool:
     """Tell whether the same lines go and come: without their neighbours that says nothing."""
     code = [(line[0], line[1:].partition("  #")[0].strip()) for line in diff]  # a comment stays behind
     gone, come = (sorted(text for sign, text in code if sign == wanted) for wanted in "-+")
     return gone == come
 
 
-def _diff(before: list[str], after: list[str], context: int) -> tuple[str, ...]:
+def _diff_lines(before: list[str], after: list[str], context: int) -> tuple[str, ...]:
     """Return the changed lines; between those that lie apart stands the context line "  …". No empty line is one's neighbour."""
     lines = list(difflib.unified_diff(before, after, lineterm="", n=context))[2:]
     apart = [index for index, line in enumerate(lines) if line.startswith("@@")]
@@ -159,7 +161,7 @@ _REWRITTEN = [
 _INDENT = re.compile(r"^[ \t]*\t[ \t]*", re.MULTILINE)
 
 
-def of_old_python(text: str) -> str:
+def rewrite_old_python(text: str) -> str:
     """Return a text that Python can't parse with the statements of Python 2, and `async` as a name, rewritten."""
     for pattern, new in _REWRITTEN:
         text = pattern.sub(new, text)

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from truestep.doctor.catalogue import source_checks, topic_of
-from truestep.doctor.experiments.telling import experiments_document, experiments_told
+from truestep.doctor.catalogue import check_topic, source_checks
+from truestep.doctor.experiments.telling import experiment_report_lines, experiments_document
 from truestep.doctor.finding import CheckFailure, Finding, Place
 from truestep.doctor.merging import merge_findings
 from truestep.doctor.notebook import parse_notebook
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
-from truestep.doctor.runtime.children import notes_of
+from truestep.doctor.runtime.children import collect_watch_notes
 from truestep.doctor.runtime.history import WatchHistory
-from truestep.doctor.runtime.notes import WatchNotes, joined_findings
+from truestep.doctor.runtime.notes import WatchNotes, merge_process_findings
 from truestep.doctor.runtime.pace import num_steps_watched
 from truestep.doctor.runtime.running import ScriptOutcome
 from truestep.doctor.runtime.script import WatchedScript
@@ -56,27 +56,27 @@ class WatchedRunReport:
         history, watch = self.watch.history, self.watch
         models = ", ".join(sorted(history.model_names)) or "no model"
         optimizers = ", ".join(sorted(history.optimizer_names)) or "no optimizer that steps"
-        lines = [f"watched {_steps(history)}: {models}; {optimizers}"]
+        lines = [f"watched {_num_steps_text(history)}: {models}; {optimizers}"]
         if not self.has_steps:
             lines.append(f"no optimizer stepped, so nothing was seen of a training: {self._why_no_step()}")
         lines += [
-            f"watched {_number(num_steps_watched(notes.num_steps), 'step')} of {notes.num_steps} in {notes.process}"
+            f"watched {_counted_noun(num_steps_watched(notes.num_steps), 'step')} of {notes.num_steps} in {notes.process}"
             for notes in self.others
         ]
         if self.outcome.stopped_early:
-            steps = _number(self.watch.options.max_steps or 0, "step")
+            steps = _counted_noun(self.watch.options.max_steps or 0, "step")
             lines.append(
                 f"stopped: after {steps}, as --steps says; files that the script wrote by then are left"
             )
         if self.silent:
             lines.append(f"without a word: {', '.join(self.silent)} (killed, or still at work)")
-        lines += experiments_told(watch.experiments, abstentions=abstentions)
+        lines += experiment_report_lines(watch.experiments, abstentions=abstentions)
         if history.unseen:
             lines.append(f"not seen: the inside of {', '.join(sorted(history.unseen))}, which is compiled")
-        lines += self._abstained() if abstentions else self._num_abstained()
+        lines += self._not_run_lines() if abstentions else self._abstention_count_lines()
         if self.num_hidden:
             lines.append(f"hidden: {self.num_hidden} by comments or the baseline")
-        return [*lines, self._cost()]
+        return [*lines, self._cost_text()]
 
     def _why_no_step(self) -> str:
         if (error := self.outcome.error) is not None:
@@ -85,40 +85,40 @@ class WatchedRunReport:
         if self.outcome.status:
             return f"the script ended before, with status {self.outcome.status}; what it printed says why"
         if models := ", ".join(sorted(self.watch.history.model_names)):
-            return f"{models} was called, and {self._evaluations_read()}"
+            return f"{models} was called, and {self._evaluation_findings_text()}"
         return "do the script's arguments make it take a step?"
 
-    def _evaluations_read(self) -> str:
+    def _evaluation_findings_text(self) -> str:
         """Return what the checks that read evaluations have found: a script that only evaluates is known by them."""
         selection = self.watch.options.selection
         read = {
             each.code
             for each in source_checks()
-            if topic_of(type(each)) == "evaluation" and selection.wants(each.code)
+            if check_topic(type(each)) == "evaluation" and selection.wants(each.code)
         }
         found = sorted(read & {each.code for each in self.findings})
         codes = ", ".join(sorted(read - {*found}))
         above = f"{', '.join(found)} found what is shown; " if found else ""
         return f"{above}these checks that read evaluations found nothing: {codes}"
 
-    def _abstained(self) -> list[str]:
-        by_reason = _by_reason(self.watch.not_run()).items()
+    def _not_run_lines(self) -> list[str]:
+        by_reason = _codes_by_reason(self.watch.not_run()).items()
         return [f"not run: {', '.join(codes)}: {reason}" for reason, codes in by_reason]
 
-    def _num_abstained(self) -> list[str]:
+    def _abstention_count_lines(self) -> list[str]:
         not_run, unsure = len(self.watch.not_run()), len(self.reading.abstentions)
-        gave_up, reasons = self.watch.history.gave_up, list(_by_reason(self.watch.not_run()))
+        gave_up, reasons = self.watch.history.gave_up, list(_codes_by_reason(self.watch.not_run()))
         if gave_up is None and len(reasons) == 1:  # a reason for all of them, as giving up is
             gave_up = reasons[0]
         why = f": {gave_up}" if gave_up else ""
-        words = [f"{_number(not_run, 'check')} did not run{why}"] if not_run else []
-        words += [f"{_number(unsure, 'time')} a check could not tell"] if unsure else []
+        words = [f"{_counted_noun(not_run, 'check')} did not run{why}"] if not_run else []
+        words += [f"{_counted_noun(unsure, 'time')} a check could not tell"] if unsure else []
         return [f"{'; '.join(words)} (--show-abstentions)"] if words else []
 
-    def _cost(self) -> str:
+    def _cost_text(self) -> str:
         own = self.watch.dispatcher.seconds
         share = 100 * own / self.total_seconds if self.total_seconds else 0.0
-        files = _number(self.reading.num_read, "file")
+        files = _counted_noun(self.reading.num_read, "file")
         return (
             f"own cost: {own:.2f} s of {self.total_seconds:.2f} s ({share:.0f}%), "
             f"and {self.reading.seconds:.2f} s for reading {files}"
@@ -156,18 +156,18 @@ class WatchedRunReport:
         }
 
 
-def _steps(history: WatchHistory) -> str:
+def _num_steps_text(history: WatchHistory) -> str:
     """Return how many steps were watched; of several optimizers the first that steps counts."""
-    steps, several = history.num_steps, len(history.stepping())
-    text = f"{_number(num_steps_watched(steps), 'step')} of {steps}"
+    steps, several = history.num_steps, len(history.stepped_optimizers())
+    text = f"{_counted_noun(num_steps_watched(steps), 'step')} of {steps}"
     return text if several < 2 else f"{text} (of the first of {several} optimizers)"
 
 
-def _number(count: int, what: str) -> str:
+def _counted_noun(count: int, what: str) -> str:
     return f"{count} {what}{'s' if count != 1 else ''}"
 
 
-def _by_reason(not_run: dict[str, str]) -> dict[str, list[str]]:
+def _codes_by_reason(not_run: dict[str, str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for code, reason in not_run.items():
         found.setdefault(reason, []).append(code)
@@ -191,9 +191,9 @@ def make_report(
     report.is_unparsed = any(str(each) in reading.lost_files for each in script.sources())
     baseline = FindingsBaseline(watch.options.selection.baseline)
     files: dict[str, _FileText] = {}
-    ran = joined_findings(
+    ran = merge_process_findings(
         replace(each, findings=[replace(saw, place=script.shown(saw.place)) for saw in each.findings])
-        for each in [notes_of(watch), *notes]
+        for each in [collect_watch_notes(watch), *notes]
     )
     for finding in merge_findings(ran, reading.findings):
         path = finding.place.path
@@ -217,7 +217,7 @@ class _FileText:
     """The text of a file that findings are in; of a notebook its cells, one after another."""
 
     def __init__(self, path: str) -> None:
-        text, self._notebook = _text(path), None
+        text, self._notebook = _read_text_or_empty(path), None
         if path.endswith(".ipynb"):
             with suppress(ValueError):
                 self._notebook = parse_notebook(text)
@@ -237,7 +237,7 @@ class _FileText:
         return self._notebook.joined_place(place) if self._notebook is not None and place.cell else place
 
 
-def _text(path: str) -> str:
+def _read_text_or_empty(path: str) -> str:
     try:
         return Path(path).read_text("utf-8", errors="replace")
     except OSError:

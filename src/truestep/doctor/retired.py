@@ -109,21 +109,21 @@ VALUE004 same-value-twice: in code of strangers it was false as often as true (2
 """
 
 
-def _parsed(row: str) -> tuple[str, RetiredCheck]:
+def _parse_row(row: str) -> tuple[str, RetiredCheck]:
     heading, _, reason = row.partition(": ")
     code, _, name = heading.partition(" ")
     return code, RetiredCheck(name, reason)
 
 
-def _with_reason(reason: str, listed: str) -> Iterator[tuple[str, RetiredCheck]]:
+def _checks_with_reason(reason: str, listed: str) -> Iterator[tuple[str, RetiredCheck]]:
     for each in listed.replace("\n", " ").split(", "):
         code, name, *plain = each.split()
         yield code, RetiredCheck(name, f"{reason.format(plain=''.join(plain))}.")
 
 
 _ROWS = [
-    *map(_parsed, _TABLE.splitlines()),
-    *(row for reason, listed in _BY_REASON.items() for row in _with_reason(reason, listed)),
+    *map(_parse_row, _TABLE.splitlines()),
+    *(row for reason, listed in _BY_REASON.items() for row in _checks_with_reason(reason, listed)),
 ]
 RETIRED: dict[str, RetiredCheck] = dict(sorted(_ROWS, key=lambda row: row[0]))
 

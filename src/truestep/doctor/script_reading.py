@@ -31,18 +31,18 @@ class ScriptSources:
     def read(self, waiting: Waiting | None = None) -> SourceReading:
         """Read the script and what its import lines reach, and those of what they reach."""
         own = self._script.sources()
-        return self._reading([*own, *self._wanted(files_reached_from(own))], waiting)
+        return self._read_files([*own, *self._selected_files(files_reached_from(own))], waiting)
 
     def read_imported(self) -> SourceReading:
         """Read what was imported meanwhile and no import line told of."""
-        imported = sorted({*self._imported()} - self._read)
-        return self._reading(self._wanted(imported), None) if imported else SourceReading()
+        imported = sorted({*self._imported_user_files()} - self._read)
+        return self._read_files(self._selected_files(imported), None) if imported else SourceReading()
 
-    def _reading(self, files: list[Path], waiting: Waiting | None) -> SourceReading:
+    def _read_files(self, files: list[Path], waiting: Waiting | None) -> SourceReading:
         self._read |= {os.path.normpath(each.absolute()) for each in files}
         return read_paths(files, self._selection, waiting, cache=self._cache)
 
-    def _wanted(self, full_paths: list[str]) -> list[Path]:
+    def _selected_files(self, full_paths: list[str]) -> list[Path]:
         """Return files as the user would name them, without those that the selection leaves out."""
         shown = [self._script.shown_path(each) for each in full_paths]
         return [
@@ -51,7 +51,7 @@ class ScriptSources:
             if not any(is_excluded(part, self._selection) for part in (each, *each.parents))
         ]
 
-    def _imported(self) -> Iterator[str]:
+    def _imported_user_files(self) -> Iterator[str]:
         folders = (self._script.started_in, self._script.folder())
         for name, module in list(sys.modules.items()):
             file = None if name in self._before else getattr(module, "__file__", None)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from truestep.core.errors import OptionError, nearest_names
-from truestep.core.files import read_regular_file, told_if_unwritable
-from truestep.core.system import path_from
+from truestep.core.errors import OptionError, names_hint
+from truestep.core.files import explain_unwritable, read_regular_file
+from truestep.core.system import relative_path
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding
 from truestep.doctor.retired import retired_code, retired_codes, retired_line
@@ -39,7 +39,10 @@ class CheckSelection:
         """Return a line for each retired check, and each on trial, that is named and not used."""
         named = (*self.select, *self.ignore)
         lines = [
-            retired_line(code) for each in named if not _begins_a_check(each) for code in retired_codes(each)
+            retired_line(code)
+            for each in named
+            if not _is_code_beginning(each)
+            for code in retired_codes(each)
         ]
         trial = [code for code in self.select if code in checks() and checks()[code].is_preview]
         lines += [
@@ -68,15 +71,15 @@ def configured_selection(
     Raises:
         OptionError: a code that no check begins with, or a key that does not exist.
     """
-    found = _from_pyproject(start)
+    found = _selection_from_pyproject(start)
     selection = replace(
         found,
-        select=_codes(select) or found.select,
-        ignore=_codes(ignore) + found.ignore,
+        select=_parse_codes(select) or found.select,
+        ignore=_parse_codes(ignore) + found.ignore,
         baseline=baseline or found.baseline,
         preview=preview or found.preview,
     )
-    return _known(selection)
+    return _demand_known_codes(selection)
 
 
 def selection_of(select: Sequence[str], ignore: Sequence[str]) -> CheckSelection:
@@ -86,15 +89,15 @@ def selection_of(select: Sequence[str], ignore: Sequence[str]) -> CheckSelection
         OptionError: a code that no check begins with.
     """
     given = [[each] if isinstance(each, str) else list(each) for each in (select, ignore)]
-    return _known(CheckSelection(select=_codes(given[0]), ignore=_codes(given[1])))
+    return _demand_known_codes(CheckSelection(select=_parse_codes(given[0]), ignore=_parse_codes(given[1])))
 
 
-def _known(selection: CheckSelection) -> CheckSelection:
+def _demand_known_codes(selection: CheckSelection) -> CheckSelection:
     for code in (*selection.select, *selection.ignore):
-        if not _begins_a_check(code) and not retired_codes(code):
+        if not _is_code_beginning(code) and not retired_codes(code):
             beginnings = {each.rstrip("0123456789") for each in checks()}
             known = checks() if any(character.isdigit() for character in code) else beginnings
-            close = nearest_names(code, known).partition("There are")[0]
+            close = names_hint(code, known).partition("There are")[0]
             listed = ", ".join(sorted(beginnings))
             raise OptionError(
                 f"No check's code begins with {code!r}. {close}They begin with: {listed}; "
@@ -103,11 +106,11 @@ def _known(selection: CheckSelection) -> CheckSelection:
     return selection
 
 
-def _begins_a_check(code: str) -> bool:
+def _is_code_beginning(code: str) -> bool:
     return any(each.startswith(code) for each in checks())
 
 
-def _codes(given: list[str]) -> tuple[str, ...]:
+def _parse_codes(given: list[str]) -> tuple[str, ...]:
     names = (
         {check.name(): code for code, check in checks().items()} if any("-" in each for each in given) else {}
     )
@@ -115,7 +118,7 @@ def _codes(given: list[str]) -> tuple[str, ...]:
     return tuple(names.get(part.lower(), part.upper()) for part in parts)
 
 
-def _from_pyproject(start: Path) -> CheckSelection:
+def _selection_from_pyproject(start: Path) -> CheckSelection:
     start = start.resolve()
     for folder in [start, *start.parents]:
         file = folder / "pyproject.toml"
@@ -126,17 +129,17 @@ def _from_pyproject(start: Path) -> CheckSelection:
                 raise OptionError(f"{file} can't be read: {error}") from error
             table = tools.get("truestep") if isinstance(tools, dict) else None
             if table is not None:
-                return _from_table(table, file)
+                return _selection_from_table(table, file)
     return CheckSelection()
 
 
-def _from_table(table: object, file: Path) -> CheckSelection:
+def _selection_from_table(table: object, file: Path) -> CheckSelection:
     if not isinstance(table, dict):
         raise OptionError(f"{file}: tool.truestep must be a table, as in [tool.truestep], not {table!r}")
     known = ("baseline", "exclude", "ignore", "preview", "select")
     for key, value in table.items():
         if key not in known:
-            raise OptionError(f"{file}: [tool.truestep] has no key {key!r}. {nearest_names(key, known)}")
+            raise OptionError(f"{file}: [tool.truestep] has no key {key!r}. {names_hint(key, known)}")
         if key == "baseline" and not isinstance(value, str):
             raise OptionError(f"{file}: [tool.truestep] baseline must be the name of a file, not {value!r}")
         if key == "preview" and not isinstance(value, bool):
@@ -149,8 +152,8 @@ def _from_table(table: object, file: Path) -> CheckSelection:
             )
     listed = {key: [str(each) for each in value] for key, value in table.items() if isinstance(value, list)}
     return CheckSelection(
-        select=_codes(listed.get("select", [])),
-        ignore=_codes(listed.get("ignore", [])),
+        select=_parse_codes(listed.get("select", [])),
+        ignore=_parse_codes(listed.get("ignore", [])),
         exclude=tuple(listed.get("exclude", [])),
         baseline=file.parent / str(table["baseline"]) if "baseline" in table else None,
         preview=bool(table.get("preview", False)),
@@ -185,29 +188,29 @@ class IgnoreComments:
         for token in tokens:
             if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)):
                 if first:
-                    here.append((token.start[0], _named(match)))
+                    here.append((token.start[0], _codes_in_comment(match)))
                 else:
-                    waiting.append(_named(match))
+                    waiting.append(_codes_in_comment(match))
             elif token.type == tokenize.COMMENT:
                 self.whole_file |= _WHOLE_FILE.search(token.string) is not None
             elif token.type == tokenize.NEWLINE:
-                self._hold(first, token.start[0], waiting, here)
+                self._note_statement_comments(first, token.start[0], waiting, here)
                 waiting, here, first = [], [], 0
             elif token.type not in _BLANK and not first:
                 first = token.start[0]
 
-    def _hold(
+    def _note_statement_comments(
         self, first: int, last: int, waiting: list[set[str] | None], here: list[tuple[int, set[str] | None]]
     ) -> None:
         """Note the comments of one statement."""
         for codes in waiting:
-            self._add(first, codes)
+            self._add_hidden_codes(first, codes)
         for line, codes in here:
-            self._add(line, codes)
+            self._add_hidden_codes(line, codes)
             if line == last != first:
-                self._add(first, codes)
+                self._add_hidden_codes(first, codes)
 
-    def _add(self, line: int, codes: set[str] | None) -> None:
+    def _add_hidden_codes(self, line: int, codes: set[str] | None) -> None:
         before = self.lines.get(line, set())
         self.lines[line] = None if codes is None or before is None else before | codes
 
@@ -228,7 +231,7 @@ class IgnoreComments:
         )
 
 
-def _named(match: re.Match[str]) -> set[str] | None:
+def _codes_in_comment(match: re.Match[str]) -> set[str] | None:
     """Return the codes, names and beginnings of codes in a comment; None where it names none and means all."""
     codes = match["codes"]
     return None if codes is None else {part.strip().upper() for part in codes.split(",") if part.strip()}
@@ -236,7 +239,7 @@ def _named(match: re.Match[str]) -> set[str] | None:
 
 def _fingerprint(finding: Finding, line_text: str, folder: Path) -> str:
     """Return what stays the same when lines are added above, or the file is named from elsewhere."""
-    path = Path(path_from(folder, finding.place.path)).as_posix()
+    path = Path(relative_path(folder, finding.place.path)).as_posix()
     return f"{finding.code}|{path}|{' '.join(line_text.split())}"
 
 
@@ -248,7 +251,7 @@ def write_baseline(path: Path, findings: list[tuple[Finding, str]]) -> None:
     """
     known = Counter(_fingerprint(finding, text, path.parent) for finding, text in findings)
     document = {"schema_version": BASELINE_VERSION, "findings": dict(sorted(known.items()))}
-    with told_if_unwritable("The baseline", path):
+    with explain_unwritable("The baseline", path):
         path.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
 
 

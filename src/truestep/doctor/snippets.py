@@ -55,11 +55,11 @@ def names_of_snippet(text: str) -> SnippetNames:
         if isinstance(statement, (ast.Import, ast.ImportFrom))
         for number in range(statement.lineno - 1, statement.end_lineno or statement.lineno)
     )
-    classes = (_class(each, read) for each in tree.body if isinstance(each, ast.ClassDef))
+    classes = (_snippet_class(each, read) for each in tree.body if isinstance(each, ast.ClassDef))
     return SnippetNames(frozenset(read), frozenset(given), frozenset(imported), tuple(lines), tuple(classes))
 
 
-def _class(node: ast.ClassDef, unbound: set[str]) -> SnippetClass:
+def _snippet_class(node: ast.ClassDef, unbound: set[str]) -> SnippetClass:
     """Return what a class lacks: no functions or objects that it uses by a call or an attribute, which are left out of notes."""
     methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
     parts = [part for each in methods for part in ast.walk(each)]
@@ -90,7 +90,7 @@ def programs_of_snippets(snippets: Sequence[SnippetNames]) -> list[list[int]]:
     ]
 
 
-def imports_for(program: Iterable[int], snippets: Sequence[SnippetNames]) -> list[int]:
+def snippets_importing_for(program: Iterable[int], snippets: Sequence[SnippetNames]) -> list[int]:
     """Return the snippets before the program's last whose imports it lacks, the first of them first."""
     own = list(program)
     wanted = {name for number in own for name in snippets[number].read}

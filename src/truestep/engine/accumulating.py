@@ -15,16 +15,21 @@ from truestep.core.example_draws import ExampleDraws
 from truestep.core.frames import warn_user
 from truestep.core.held import HelpfulAttributes
 from truestep.engine.backward import backward_of_part
-from truestep.engine.loss_scales import divisor_of, tell_of_block, tell_of_half, tell_of_scale
+from truestep.engine.loss_scales import (
+    loss_divisor,
+    warn_of_divided_losses,
+    warn_of_unscaled_float16,
+    warn_of_wrong_reduction,
+)
 from truestep.engine.losses import LossOutput, Weighted, read_loss
 from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
 from truestep.engine.result import Update
-from truestep.engine.side_effects import anomaly_error, used_graph_error
+from truestep.engine.side_effects import anomaly_error, reused_graph_error
 from truestep.engine.step import LearnerStep, apply_step, decide_steps
 from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import UpdateTransaction, update_of_not_started
-from truestep.engine.untrained import note_frozen
+from truestep.engine.untrained import note_frozen_learners
 
 
 @methods_raise_option_errors("update")
@@ -61,70 +66,72 @@ class Accumulating(HelpfulAttributes):
                 "and update.backward(loss) within it."
             )
         if weight is not None:
-            loss = _mean_of(loss, weight)
+            loss = _weigh_scalar_loss(loss, weight)
         if not self._plan.learners:
-            return _mean(loss)
-        part = self._read(loss, weight)
+            return _detached_mean(loss)
+        part = self._read_part_loss(loss, weight)
         self._plan.hooks.before_backward(part.values, is_last=None)
         counts = part.num_values > 0
         if counts and self._plan.unowned is not None and self._plan.unowned.look(None, part.values):
-            self._look_at_scale(part)
+            self._check_loss_scale(part)
         seed = torch.ones_like(part.values) if part.weights is None else part.weights
         if counts:  # else the others' parts are all: this one's backward answers what theirs exchange
             seed = self._plan.scaled(seed / self._sums.expected)
             self._sums.add(part)
         # The block's autocast ends before the backward, as it must: gradients keep the types of the forward.
         with torch.autocast(self._learner.context.device.type, enabled=False):
-            self._go_back(part.values, seed)
-        self._plan.accumulate_half()
-        self._begin_next()
+            self._run_backward(part.values, seed)
+        self._plan.accumulate_in_float32()
+        self._begin_next_part()
         return part.mean if counts else part.values.detach().sum()
 
-    def _read(self, loss: Any, weight: float | Tensor | None) -> LossOutput:
+    def _read_part_loss(self, loss: Any, weight: float | Tensor | None) -> LossOutput:
         try:
             shares = self._plan.hooks.division.shares_batches
             part = read_loss(loss, num_examples=None, whole=True, may_be_empty=shares)
         except LossError as error:
-            note_frozen(error, self._plan.learners)
+            note_frozen_learners(error, self._plan.learners)
             raise
         self._plan.side_effects.check()
-        self._check_kind(part, weight)
+        self._check_loss_kind(part, weight)
         return part
 
-    def _begin_next(self) -> None:
+    def _begin_next_part(self) -> None:
         """Key the randomness of the part that follows."""
         context = self._learner.context
         self._micro_batch += 1
-        context.random.set(context.keys.of_part(context.step, self._micro_batch, context.rank))
+        context.random.set(context.keys.micro_batch_key(context.step, self._micro_batch, context.rank))
         context.draws.begin(None)
         self._plan.side_effects.begin(cleared=False)
         if self._spectral is not None:
             self._iterated = self._iterated or self._plan.spectral_snapshot()
             self._spectral.restore()
 
-    def _look_at_scale(self, part: LossOutput) -> None:
-        self._divisor = divisor_of(part.values)
+    def _check_loss_scale(self, part: LossOutput) -> None:
+        self._divisor = loss_divisor(part.values)
         if self._weight is None:  # else a sum is what is asked for
-            tell_of_scale(self._plan.names, part, num_parts=1)
-        tell_of_half(self._plan.names, part.values, self._learner.precision)
+            warn_of_wrong_reduction(self._plan.names, part, num_parts=1)
+        warn_of_unscaled_float16(self._plan.names, part.values, self._learner.precision)
 
-    def _go_back(self, values: Tensor, seed: Tensor) -> None:
+    def _run_backward(self, values: Tensor, seed: Tensor) -> None:
         try:
             backward_of_part(self._plan.weights, values, seed)
         except RuntimeError as error:
             stopped = anomaly_error(error) if self._plan.scales else None
-            if clear := used_graph_error(error, None) or stopped:
+            if clear := reused_graph_error(error, None) or stopped:
                 raise clear from error
             raise
 
-    def _check_kind(self, part: LossOutput, weight: float | Tensor | None) -> None:
+    def _check_loss_kind(self, part: LossOutput, weight: float | Tensor | None) -> None:
         if self._scalars is None:
             if part.is_scalar and self._weight is None and self._plan.hooks.division.shares_batches:
                 raise LossError(_UNCOUNTED)
             self._scalars = part.is_scalar
             known = weight is not None and not isinstance(weight, Tensor)
             counted = max(1, round(weight)) if known else part.num_values  # type: ignore[arg-type]
-            self._sums.expect(self._weight or self._plan.hooks.division.place(counted, min(counted, 1)).total)
+            self._sums.set_expected_examples(
+                self._weight or self._plan.hooks.division.place(counted, min(counted, 1)).total
+            )
         elif self._scalars != part.is_scalar:
             raise LossError(_MIXED)
         elif part.is_scalar and self._weight is None:
@@ -148,9 +155,9 @@ class Accumulating(HelpfulAttributes):
         plan.clear_gradients()
         self._spectral = plan.spectral_snapshot() if plan.has_spectral else None
         if plan.hooks.division.shares_batches:
-            context.draws.begin_share(context.rank, context.place_in_batch())
+            context.draws.begin_rank_share(context.rank, context.place_in_batch())
         context.draws.begin(None)
-        context.random.set(context.keys.of_part(context.step, 0, context.rank))
+        context.random.set(context.keys.micro_batch_key(context.step, 0, context.rank))
         plan.side_effects.begin(cleared=True)
         self._autocast = learner.precision.autocast_context(context.device)
         self._autocast.__enter__()
@@ -165,12 +172,12 @@ class Accumulating(HelpfulAttributes):
         step = None
         try:
             if error is not None:
-                self._note_empty(error)
+                self._note_empty_part(error)
             else:
                 if self._iterated is not None:  # each part has begun where the first did
                     self._iterated.restore()
-                self._transaction.release_others()
-                step = self._decide()
+                self._transaction.release_other_learners()
+                step = self._decide_learner_step()
         except BaseException as failure:
             # What fails while the step is decided takes the update back, as an exception in the block does.
             self._transaction.__exit__(None, failure, None)
@@ -180,9 +187,11 @@ class Accumulating(HelpfulAttributes):
             learner, sums = self._learner, self._sums
             self.result = update_of_not_started(learner) if step is None else apply_step(step, sums)
             if self._divisor:
-                tell_of_block(self._plan.names, self._divisor, sums.num_parts, scalars=bool(self._scalars))
+                warn_of_divided_losses(
+                    self._plan.names, self._divisor, sums.num_parts, scalars=bool(self._scalars)
+                )
 
-    def _note_empty(self, error: BaseException) -> None:
+    def _note_empty_part(self, error: BaseException) -> None:
         """Say beside what computing with an empty part raised that it may be left out."""
         if (
             self._plan.hooks.division.shares_batches
@@ -190,7 +199,7 @@ class Accumulating(HelpfulAttributes):
         ):
             error.add_note(_EMPTY)
 
-    def _decide(self) -> LearnerStep | None:
+    def _decide_learner_step(self) -> LearnerStep | None:
         """Return what is done with the sums of all parts; None where the learner has not started."""
         if not self._plan.learners:
             return None
@@ -198,9 +207,11 @@ class Accumulating(HelpfulAttributes):
         if self._scalars is None:
             if not hooks.division.shares_batches:
                 raise LossError("No loss was added in this block: call update.backward(loss) at least once.")
-            self._sums.expect(self._weight or hooks.division.place(0, 0).total)  # others have the examples
+            self._sums.set_expected_examples(
+                self._weight or hooks.division.place(0, 0).total
+            )  # others have the examples
         self._plan.side_effects.check()
-        _tell_of_other_rows(self._learner, self._learner.context.draws)
+        _warn_of_mismatched_rows(self._learner, self._learner.context.draws)
         hooks.gradients_ready(self._sums)
         return decide_steps(hooks, self._plan.learners, self._sums)[0]
 
@@ -214,9 +225,9 @@ _DIVIDED = (
 _told_of_rows: WeakSet[ExampleDraws] = WeakSet()
 
 
-def _tell_of_other_rows(learner: LearnerParts, draws: ExampleDraws) -> None:
+def _warn_of_mismatched_rows(learner: LearnerParts, draws: ExampleDraws) -> None:
     """Warn, once in a training, of noise that can't be that of one process: it was drawn for other rows than the batch has here."""
-    place, rows = draws.place_here, draws.other_rows
+    place, rows = draws.place_here, draws.mismatched_row_count
     if place is not None and rows is not None and draws not in _told_of_rows:
         _told_of_rows.add(draws)
         warn_user(_OTHER_ROWS.format(name=learner.name, rows=rows, here=place.num_here, total=place.total))
@@ -253,7 +264,7 @@ _MIXED = (
 )
 
 
-def _mean_of(loss: Any, weight: float | Tensor) -> Weighted:
+def _weigh_scalar_loss(loss: Any, weight: float | Tensor) -> Weighted:
     """Return a scalar loss with the number of examples that it is the mean of."""
     values, weights, metrics, outputs = loss if isinstance(loss, Weighted) else Weighted(loss, None, {})
     if not isinstance(weight, Tensor):
@@ -274,7 +285,7 @@ def _mean_of(loss: Any, weight: float | Tensor) -> Weighted:
     return Weighted(values, counts.detach().reshape(()), metrics, outputs)
 
 
-def _mean(loss: Any) -> Tensor:
+def _detached_mean(loss: Any) -> Tensor:
     if isinstance(loss, Weighted):
         return LossOutput(loss.values, loss.weights, {}, False, {}, None).mean
     mean: Tensor = torch.as_tensor(loss).detach().mean()

@@ -39,7 +39,7 @@ class LayerOptions:
             before = self._at_start.get(path, ["", options])[1]
             if options != before:
                 names = [name for name in options | before if options.get(name) != before.get(name)]
-                found[path] = found.get(path, {}) | {name: _number_of_torch(layer, name) for name in names}
+                found[path] = found.get(path, {}) | {name: _torch_layer_number(layer, name) for name in names}
         return found
 
     def numbers(self, moved: Moved) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class LayerOptions:
         found = {}
         for path, layer in self._module.named_modules():
             for name, text in self._at_start.get(path, ["", {}])[1].items():
-                if _number_of_torch(layer, name) is not None:
+                if _torch_layer_number(layer, name) is not None:
                     value = moved.get(path, {}).get(name)
                     found[f"{path}.{name}".lstrip(".")] = text if value is None else plain_value_text(value)
         return found
@@ -63,7 +63,7 @@ class LayerOptions:
         before = json.loads(saved["layers"])
         if "moved" not in saved:  # an older version looked into no object
             before = _merge_object_options(self._at_start, before)
-        for path, name, value in _each(saved.get("moved", {})):
+        for path, name, value in _iterate_moved_options(saved.get("moved", {})):
             now, then = (layers.get(path, ["", {}])[1] for layers in (self._at_start, before))
             if name in now and (value is None or now[name] == plain_value_text(value)):
                 then[name] = now[name]
@@ -72,7 +72,7 @@ class LayerOptions:
     def load(self, saved: dict[str, Any]) -> None:
         """Put back what the loop had moved, but for what the code begins with otherwise: that is an edit, and used."""
         self._moved = {}
-        for path, name, value in _each(saved.get("moved", {})):
+        for path, name, value in _iterate_moved_options(saved.get("moved", {})):
             now, then = (
                 layers.get(path, ["", {}])[1] for layers in (self._at_start, json.loads(saved["layers"]))
             )
@@ -90,7 +90,10 @@ def layer_options(module: nn.Module) -> Layers:
     So are those of objects that it holds, one level deep: of one that several layers hold at the first. The mode is left out:
     `train()` and `eval()` move it.
     """
-    return {path: [_kind(layer).__name__, options] for path, layer, options in _options_by_layer(module)}
+    return {
+        path: [_original_layer_class(layer).__name__, options]
+        for path, layer, options in _options_by_layer(module)
+    }
 
 
 def changed_layer_options(before: Layers, after: Layers) -> list[str]:
@@ -128,14 +131,14 @@ def _options_by_layer(module: nn.Module) -> Iterator[tuple[str, nn.Module, dict[
         yield path, layer, options
 
 
-def _number_of_torch(layer: nn.Module, name: str) -> Any:
+def _torch_layer_number(layer: nn.Module, name: str) -> Any:
     """Return an attribute of a layer of torch's own that is a number, None for any other."""
     value = getattr(layer, name, None)
     is_plain = isinstance(value, bool | int | float)
-    return value if is_plain and _kind(layer).__module__.startswith("torch.nn.") else None
+    return value if is_plain and _original_layer_class(layer).__module__.startswith("torch.nn.") else None
 
 
-def _kind(layer: nn.Module) -> type:
+def _original_layer_class(layer: nn.Module) -> type:
     """Return the class of a layer, of one that is divided among processes that which it had before."""
     kind = type(layer)
     return kind.__bases__[1] if kind.__bases__[0].__name__ == "FSDPModule" else kind
@@ -149,5 +152,5 @@ def _merge_object_options(layers: Layers, saved: Layers) -> Layers:
     return {path: [kind, within.get(path, {}) | options] for path, (kind, options) in saved.items()}
 
 
-def _each(moved: Moved) -> Iterator[tuple[str, str, Any]]:
+def _iterate_moved_options(moved: Moved) -> Iterator[tuple[str, str, Any]]:
     return ((path, name, value) for path, names in moved.items() for name, value in names.items())

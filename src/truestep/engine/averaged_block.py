@@ -33,21 +33,21 @@ class AveragedBlock(HelpfulAttributes):
                 parts.average.show()
                 parts.shows_average = True
             except BaseException:
-                _run_through(self._leave)
+                _call_until_complete(self._leave_block)
                 raise
         return parts.module
 
     def __exit__(self, *_: object) -> None:
         if self._is_outer:
             try:
-                _run_through(self._leave)
+                _call_until_complete(self._leave_block)
             except BaseException:
-                _run_through(self._leave)  # the interruption came before its first line
+                _call_until_complete(self._leave_block)  # the interruption came before its first line
                 raise
             if self._was_written:
                 warn_user(_WRITTEN.format(name=self._parts.name))
 
-    def _leave(self) -> None:
+    def _leave_block(self) -> None:
         parts = self._parts
         assert parts.average is not None
         self._was_written = self._was_written or parts.average.was_written
@@ -67,7 +67,7 @@ class AveragedBlock(HelpfulAttributes):
             warn_user(f"{said} {_WRITE}")
 
 
-def _run_through(function: Callable[[], None]) -> None:
+def _call_until_complete(function: Callable[[], None]) -> None:
     """Call what can be called again until it has run through; what interrupted it is raised then."""
     interrupted: BaseException | None = None
     for _ in range(MOST_INTERRUPTIONS):

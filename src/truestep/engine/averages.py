@@ -12,7 +12,7 @@ from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.core.wording import a_type
 from truestep.engine.exchange import ValueExchange, copy_values
-from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
+from truestep.engine.processes.shards import is_divided_over_ranks, local_part
 
 LEAST_DECAY = 0.1
 """The least decay other than 0: below it two numbers are most likely exchanged, the share that stays and that which is new."""
@@ -92,13 +92,13 @@ class LearnerAverage:
         self._has_one_type = not self._places and all(
             source.dtype == mean.dtype for source, mean in zip(self._sources, self.tensors, strict=True)
         )
-        self._shown: ShownAverage | None = None
+        self._shown: SwappedAverage | None = None
 
     def _parameters_and_buffers(self, parameters: list[Tensor]) -> list[Tensor]:
         """Return `parameters` and the buffers as they are at this moment: a forward may have assigned new ones."""
         if not self._places:
             return parameters
-        return parameters + [_buffer_at(place) for place in self._places.values()]
+        return parameters + [_get_buffer(place) for place in self._places.values()]
 
     def update(self, updates: int, applied: Tensor | None = None) -> None:
         """Move towards the weights after update number `updates`; `applied` (0 or 1, on the device) can hold it back.
@@ -122,13 +122,13 @@ class LearnerAverage:
 
     def _here(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the parts that this process has, where they are divided."""
-        return [part_on_this_rank(tensor) for tensor in tensors] if self._are_divided else tensors
+        return [local_part(tensor) for tensor in tensors] if self._are_divided else tensors
 
     def show(self) -> None:
         """Put the averages in the place of the weights."""
         # A forward may fill buffers, which are no averages then: only parameters are exchanged.
         places, num_weights = self._parameters_and_buffers(self._parameters), len(self._parameters)
-        self._shown = ShownAverage(places, self.tensors, self._here, num_weights)
+        self._shown = SwappedAverage(places, self.tensors, self._here, num_weights)
         self._shown.begin()
         torch.clear_autocast_cache()  # what it has cast of the weights, it would go on with
 
@@ -144,7 +144,7 @@ class LearnerAverage:
         """Whether somebody wrote to the weights while the averages were in their place."""
         return self._shown is not None and self._shown.was_written
 
-    def weights_behind(self, module: nn.Module) -> dict[str, Tensor]:
+    def original_weights_by_name(self, module: nn.Module) -> dict[str, Tensor]:
         """Return what the weights (and averaged buffers) are by name while averages stand in their place."""
         if self._shown is None:
             return {}
@@ -177,7 +177,7 @@ def _floating_buffers(module: nn.Module) -> dict[str, tuple[nn.Module, str]]:
     }
 
 
-def _buffer_at(place: tuple[nn.Module, str]) -> Tensor:
+def _get_buffer(place: tuple[nn.Module, str]) -> Tensor:
     part, name = place
     buffer = part._buffers[name]
     if buffer is None:
@@ -192,7 +192,7 @@ Here = Callable[[list[Tensor]], list[Tensor]]
 """From tensors to the parts of them that this process has."""
 
 
-class ShownAverage:
+class SwappedAverage:
     """Exchanges values of weights and averages where both have one type; else the weights' are copied.
 
     Values and not tensors: the optimizer, hooks and compiled graphs hold these very tensors. Only the first `num_weights` are

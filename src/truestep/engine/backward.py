@@ -6,7 +6,7 @@ from functools import cache
 
 from torch import Tensor
 
-from truestep.core.accelerator import accelerator_here
+from truestep.core.accelerator import current_accelerator_device
 from truestep.engine.weights import LearnerWeights
 from truestep.instrument import backwards
 
@@ -34,4 +34,4 @@ def backward_of_part(learners: Sequence[LearnerWeights], values: Tensor, seed: T
 
 @cache
 def _is_without_accelerator() -> bool:
-    return accelerator_here() is None
+    return current_accelerator_device() is None

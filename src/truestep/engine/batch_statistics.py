@@ -7,8 +7,8 @@ from torch import nn
 
 from truestep.core.buffers import spectral_norm_buffers
 from truestep.core.frames import warn_user
-from truestep.core.tensor_bytes import times_written
-from truestep.core.wording import first_of
+from truestep.core.tensor_bytes import tensor_version
+from truestep.core.wording import first_few
 
 # The classes by name, not their base: instance norm shares that, and takes its statistics from one example.
 BATCH_STATISTICS = (
@@ -29,33 +29,33 @@ def warn_of_batch_statistics(modules: Sequence[nn.Module]) -> None:
         )
 
 
-class BuffersOfParts:
+class MicroBatchBuffers:
     """Buffers as they are before the first part of a split batch: what that moves, each part moves."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         # they move once an update
         told = [place for module in modules for place in spectral_norm_buffers(module)]
         self._before = [
-            (f"{path}.{name}".lstrip("."), layer, name, buffer, times_written(buffer))
+            (f"{path}.{name}".lstrip("."), layer, name, buffer, tensor_version(buffer))
             for module in modules
             for path, layer in module.named_modules()
             for name, buffer in layer.named_buffers(recurse=False)
             if not isinstance(layer, BATCH_STATISTICS) and (layer, name) not in told
         ]
 
-    def warn_of_moved(self) -> None:
+    def warn_of_moved_buffers(self) -> None:
         """Warn of those that the first part has moved."""
         moved = [
             path
             for path, layer, name, buffer, version in self._before
             if layer._buffers.get(name) is not buffer
-            or times_written(buffer) != version
+            or tensor_version(buffer) != version
             # an instance norm's, which torch writes to past their version
             or (isinstance(layer, nn.modules.batchnorm._NormBase) and layer.training)
         ]
         if moved:
             warn_user(
-                f"The buffers {first_of(moved, _NAMED)} move whenever the module is called, and a split update calls it "
+                f"The buffers {first_few(moved, _NAMED)} move whenever the module is called, and a split update calls it "
                 "for each micro-batch: they, and what is computed from them, may end otherwise than in one whole update. Use a "
                 "larger micro_batch if that matters."
             )

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from truestep.core import structure
-from truestep.core.accelerator import sends_without_waiting
+from truestep.core.accelerator import allows_non_blocking_copy
 from truestep.core.errors import BatchError
 from truestep.core.wording import a_type
 
@@ -26,7 +26,7 @@ Batch = Any
 NO_ROWS = (str, bytes, bool, int, float, complex, np.generic, type(None))
 
 
-class Making(NamedTuple):
+class BatchOrigin(NamedTuple):
     """What the one who made a batch knows of it: it decides where the batch itself can be read in several ways."""
 
     num_examples: int | None = None
@@ -40,14 +40,14 @@ class Making(NamedTuple):
     """How many each rank has, where they read shares of their own and have told one another."""
 
     @property
-    def of_all_ranks(self) -> int | None:
+    def num_examples_of_all_ranks(self) -> int | None:
         """Return how many examples the whole batch has; None where nothing says so before the loss is called."""
         if self.shares is not None:
             return sum(self.shares)
         return self.num_of_all_ranks if self.num_read is None else self.num_read
 
 
-UNKNOWN = Making()
+UNKNOWN = BatchOrigin()
 
 
 class EmptyBatchError(BatchError):
@@ -75,39 +75,41 @@ def split_along(dim: int) -> Split:
     Tensors that lack this dimension (labels or lengths, one an example) hold them along their last; 0-d ones are shared.
     """
 
-    def axis(tensor: Tensor) -> int:
+    def example_axis(tensor: Tensor) -> int:
         return min(dim, tensor.ndim - 1)
 
-    def take(batch: Batch, start: int, stop: int) -> Batch:
-        return map_batch_tensors(lambda t: t.narrow(axis(t), start, stop - start) if t.ndim else t, batch)
+    def narrow_batch(batch: Batch, start: int, stop: int) -> Batch:
+        return map_batch_tensors(
+            lambda t: t.narrow(example_axis(t), start, stop - start) if t.ndim else t, batch
+        )
 
-    def count(batch: Batch) -> int:
+    def count_along_axis(batch: Batch) -> int:
         leaves = structure.batch_leaves(batch, "batch")
-        sizes = {path: t.shape[axis(t)] for path, t in leaves if isinstance(t, Tensor) and t.ndim}
+        sizes = {path: t.shape[example_axis(t)] for path, t in leaves if isinstance(t, Tensor) and t.ndim}
         if not sizes:
-            raise _nothing_to_count(batch)
-        return _agreed(sizes, f"dimension {dim}")
+            raise _uncountable_batch_error(batch)
+        return _agreed_size(sizes, f"dimension {dim}")
 
-    return Split(count, take, dim)
+    return Split(count_along_axis, narrow_batch, dim)
 
 
 def count_with(split: Split, batch: Batch) -> int:
     """Return the number of examples that `split` counts; there must be one at least."""
-    return _agreed({"split.count(batch)": split.count(batch)}, "examples")
+    return _agreed_size({"split.count(batch)": split.count(batch)}, "examples")
 
 
-def count_examples(batch: Batch, making: Making = UNKNOWN) -> int:
+def count_examples(batch: Batch, making: BatchOrigin = UNKNOWN) -> int:
     """Return the number of examples of `batch`, or raise a `BatchError` that lists the sizes found."""
-    return _count(batch, making)[0]
+    return _count_with_certainty(batch, making)[0]
 
 
-def try_count_examples(batch: Batch, making: Making = UNKNOWN) -> int | None:
+def try_count_examples(batch: Batch, making: BatchOrigin = UNKNOWN) -> int | None:
     """Return the number of examples of `batch`, None where that is not clear; an empty batch still raises."""
     # most batches are a pair of tensors, and are counted without a walk
-    if count := _count_pairs(batch):
+    if count := _count_pair_batch(batch):
         return count
     try:
-        count, is_sure = _count(batch, making)
+        count, is_sure = _count_with_certainty(batch, making)
     # an empty batch is no question of how it is read
     except EmptyBatchError:
         raise
@@ -116,20 +118,23 @@ def try_count_examples(batch: Batch, making: Making = UNKNOWN) -> int | None:
     return count if is_sure else None
 
 
-def _count(batch: Batch, making: Making) -> tuple[int, bool]:
+def _count_with_certainty(batch: Batch, making: BatchOrigin) -> tuple[int, bool]:
     """Return the number of examples and whether that is sure.
 
     It is not where every tensor is in a list whose members agree in size: they can be the columns of a batch, or examples of
     like size. Then its maker's number decides, if it is what one of these readings says.
     """
-    if count := _count_pairs(batch):
+    if count := _count_pair_batch(batch):
         return count, True
-    outside = dict(_sizes(batch, "batch", enter_lists=False))
+    outside = dict(_leaf_sizes(batch, "batch", enter_lists=False))
     # a tensor outside of all lists settles it: its rows are the examples
     if outside:
-        return _agreed(outside, "leading dimension"), True
-    columns, lengths = dict(_sizes(batch, "batch", enter_lists=True)), dict(_list_lengths(batch, "batch"))
-    inside = dict(_sizes(batch, "batch", enter_lists=True, enter_records=True))
+        return _agreed_size(outside, "leading dimension"), True
+    columns, lengths = (
+        dict(_leaf_sizes(batch, "batch", enter_lists=True)),
+        dict(_list_lengths(batch, "batch")),
+    )
+    inside = dict(_leaf_sizes(batch, "batch", enter_lists=True, enter_records=True))
     readings = [set(sizes.values()) for sizes in (columns, inside, lengths)]
     if making.num_examples and {making.num_examples} in readings:
         return making.num_examples, True
@@ -137,16 +142,16 @@ def _count(batch: Batch, making: Making) -> tuple[int, bool]:
     possible = {size for sizes in readings if len(sizes) == 1 for size in sizes}
     found = columns if len(readings[0]) == 1 else lengths
     if not found:
-        raise _nothing_to_count(batch)
-    return _agreed(found, "leading dimension"), len(possible) == 1
+        raise _uncountable_batch_error(batch)
+    return _agreed_size(found, "leading dimension"), len(possible) == 1
 
 
 def is_pair_batch(batch: Batch) -> bool:
     """Whether it is what most batches are: two tensors of as many examples, which need no walk."""
-    return _count_pairs(batch) > 0
+    return _count_pair_batch(batch) > 0
 
 
-def _count_pairs(batch: Batch) -> int:
+def _count_pair_batch(batch: Batch) -> int:
     """Return how many examples a batch of two tensors has; 0 where it is something else, or they differ."""
     # Exact types: a subclass of Tensor may count its rows in another way.
     if type(batch) is not tuple or len(batch) != 2 or not type(batch[0]) is type(batch[1]) is Tensor:
@@ -156,7 +161,7 @@ def _count_pairs(batch: Batch) -> int:
 
 
 def cut_batch(
-    batch: Batch, sizes: Sequence[int], split: Split | None = None, making: Making = UNKNOWN
+    batch: Batch, sizes: Sequence[int], split: Split | None = None, making: BatchOrigin = UNKNOWN
 ) -> Iterator[Batch]:
     """Yield consecutive parts of `batch` with the given numbers of examples."""
     total = count_with(split, batch) if split else count_examples(batch, making)
@@ -173,44 +178,44 @@ def cut_batch(
         return
     for size in sizes:
         stop = start + size
-        taking = _Taking(total, slice(start, stop), in_columns=making.in_columns)
+        taking = _ExampleTaker(total, slice(start, stop), in_columns=making.in_columns)
         yield split.take(batch, start, stop) if split else taking.of(batch, "batch")
         start = stop
 
 
-def batch_rows(batch: Batch, start: int, stop: int, making: Making = UNKNOWN) -> Batch:
+def batch_rows(batch: Batch, start: int, stop: int, making: BatchOrigin = UNKNOWN) -> Batch:
     """Return the examples `start` to `stop` (exclusive) of a batch."""
-    taking = _Taking(count_examples(batch, making), slice(start, stop), in_columns=making.in_columns)
+    taking = _ExampleTaker(count_examples(batch, making), slice(start, stop), in_columns=making.in_columns)
     return taking.of(batch, "batch")
 
 
 def map_batch_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
     """Return `batch` with `function` applied to every tensor of it, in the same structure."""
 
-    def change(leaf: Any) -> Any:
+    def map_leaf(leaf: Any) -> Any:
         if isinstance(leaf, PackedSequence):
             # Its other fields are indices on the host, which no function of values concerns.
             return leaf._replace(data=function(leaf.data))
         return function(leaf) if isinstance(leaf, Tensor) else leaf
 
-    return structure.map_batch_leaves(change, batch)
+    return structure.map_batch_leaves(map_leaf, batch)
 
 
 def batch_to_device(batch: Batch, device: torch.device, *, non_blocking: bool = False) -> Batch:
     """Return `batch` with every tensor (and packed sequence) of it on `device`; nothing is copied that is there."""
 
     # some devices read a host's memory after the copy has returned, when it may be written to already
-    unwaited = non_blocking and sends_without_waiting(device)
+    unwaited = non_blocking and allows_non_blocking_copy(device)
 
-    def change(leaf: Any) -> Any:
+    def move_leaf(leaf: Any) -> Any:
         if isinstance(leaf, Tensor | PackedSequence):
             return leaf.to(device, non_blocking=unwaited)  # type: ignore[arg-type]
         return leaf
 
-    return structure.map_batch_leaves(change, batch)
+    return structure.map_batch_leaves(move_leaf, batch)
 
 
-def _leading(value: Any) -> int | None:
+def _leading_size(value: Any) -> int | None:
     """Number of examples of a leaf; None for what has none (numbers, strings, 0-d tensors)."""
     if isinstance(value, Tensor | np.ndarray):
         return value.shape[0] if value.ndim else None
@@ -223,21 +228,23 @@ def _is_leaf(value: Any) -> bool:
     return isinstance(value, Tensor | np.ndarray | PackedSequence)
 
 
-def _sizes(
+def _leaf_sizes(
     value: Any, path: str, *, enter_lists: bool, enter_records: bool = False
 ) -> Iterator[tuple[str, int]]:
     if _is_leaf(value):
-        size = _leading(value)
+        size = _leading_size(value)
         if size is not None:
             yield path, size
-    elif enter_lists and not enter_records and isinstance(value, list) and _holds_records(value):
+    elif enter_lists and not enter_records and isinstance(value, list) and _is_list_of_records(value):
         yield f"len({path})", len(value)
     elif not isinstance(value, list) or enter_lists:
         for suffix, member in structure.batch_children(value) or ():
-            yield from _sizes(member, path + suffix, enter_lists=enter_lists, enter_records=enter_records)
+            yield from _leaf_sizes(
+                member, path + suffix, enter_lists=enter_lists, enter_records=enter_records
+            )
 
 
-def _holds_records(value: list[Any]) -> bool:
+def _is_list_of_records(value: list[Any]) -> bool:
     """Whether a list holds mappings or data classes, all of one kind: most often one an example."""
     if not value or not all(
         isinstance(member, Mapping | SimpleNamespace) or structure.is_data_class(member) for member in value
@@ -256,7 +263,7 @@ def _list_lengths(value: Any, path: str) -> Iterator[tuple[str, int]]:
             yield from _list_lengths(member, path + suffix)
 
 
-def _nothing_to_count(batch: Batch) -> BatchError:
+def _uncountable_batch_error(batch: Batch) -> BatchError:
     leaves = [leaf for _, leaf in structure.batch_leaves(batch, "batch")]
     unknown = [leaf for leaf in leaves if not (_is_leaf(leaf) or isinstance(leaf, NO_ROWS))]
     found = (
@@ -270,7 +277,7 @@ def _nothing_to_count(batch: Batch) -> BatchError:
     )
 
 
-def _agreed(sizes: Mapping[str, int], where: str) -> int:
+def _agreed_size(sizes: Mapping[str, int], where: str) -> int:
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{path}: {size}" for path, size in list(sizes.items())[:8])
         raise BatchError(
@@ -288,7 +295,7 @@ def _agreed(sizes: Mapping[str, int], where: str) -> int:
     return size
 
 
-class _Taking:
+class _ExampleTaker:
     """Takes a part of the examples of a batch that has `total` of them."""
 
     def __init__(self, total: int, part: slice, *, in_columns: bool) -> None:
@@ -299,7 +306,7 @@ class _Taking:
         if isinstance(value, Tensor | np.ndarray):
             return value[self._part] if value.ndim else value
         if isinstance(value, PackedSequence):
-            return _take_packed(value, self._part)
+            return _take_packed_sequences(value, self._part)
         if isinstance(value, list) and self._holds_examples(value, path):
             if len(value) != self._total:
                 raise BatchError(
@@ -317,7 +324,7 @@ class _Taking:
 
         Where both can be, its maker knows; else inside a batch a list of so many alike members is taken for examples.
         """
-        sizes = [size for _, size in _sizes(value, path, enter_lists=True, enter_records=True)]
+        sizes = [size for _, size in _leaf_sizes(value, path, enter_lists=True, enter_records=True)]
         if not value and path != "batch":
             return False  # default_collate's of samples that each hold an empty list
         if not sizes or any(size != self._total for size in sizes):
@@ -326,10 +333,10 @@ class _Taking:
         if self._in_columns or len(value) != self._total:
             return False
         alike = len({(m.dtype, m.ndim) if isinstance(m, Tensor) else type(m) for m in value}) == 1
-        return _holds_records(value) or (path != "batch" and self._total > 1 and alike)
+        return _is_list_of_records(value) or (path != "batch" and self._total > 1 and alike)
 
 
-def _take_packed(packed: PackedSequence, part: slice) -> PackedSequence:
+def _take_packed_sequences(packed: PackedSequence, part: slice) -> PackedSequence:
     # Unpacked and packed again: in a packed sequence the steps of all examples lie side by side.
     padded, lengths = pad_packed_sequence(packed, batch_first=True)
     lengths = lengths[part]

@@ -8,7 +8,7 @@ that shape are refused; a mean of all, or of each row, has another one, and is r
 from typing import Any
 
 from truestep.core.frames import warn_user
-from truestep.engine.losses import MOST_NODES, LossOutput, shape_given
+from truestep.engine.losses import MOST_NODES, LossOutput, node_output_shape
 
 _MEETING = ("Sub", "Rsub", "Expand")  # a difference by hand, and what torch's own losses do to their inputs
 _ON_PURPOSE = (
@@ -17,15 +17,15 @@ _ON_PURPOSE = (
 )
 
 
-def tell_of_broadcast_rows(names: str, part: LossOutput) -> None:
+def warn_of_broadcast_rows(names: str, part: LossOutput) -> None:
     """Warn of a loss, a scalar or a mean for each example, in which each output met the target of each example."""
     count = part.num_examples or 0
     is_mean = part.is_scalar or tuple(part.values.shape) == (count,)
-    if is_mean and count > 1 and _meets_all(part.values.grad_fn, count):
+    if is_mean and count > 1 and _is_broadcast_to_square(part.values.grad_fn, count):
         warn_user(_BROADCAST.format(names=names, count=count))
 
 
-def _meets_all(node: Any, count: int) -> bool:
+def _is_broadcast_to_square(node: Any, count: int) -> bool:
     """Whether a column of outputs becomes a square on the way to a loss, and no line of the user's says so.
 
     What is beside it needs no gradient: pairs of outputs are compared on purpose.
@@ -34,12 +34,14 @@ def _meets_all(node: Any, count: int) -> bool:
     seen: set[Any] = set()
     while waiting and len(seen) < MOST_NODES:
         node = waiting.pop()
-        if node is None or node in seen or shape_given(node) not in ((), (count,), (count, count)):
+        if node is None or node in seen or node_output_shape(node) not in ((), (count,), (count, count)):
             continue
         seen.add(node)
         below = [each for each, _ in node.next_functions if each is not None]
-        if shape_given(node) and node.name().startswith(_MEETING) and len(below) == 1:
-            is_column = shape_given(below[0]) == (count, 1) and not below[0].name().startswith(_ON_PURPOSE)
+        if node_output_shape(node) and node.name().startswith(_MEETING) and len(below) == 1:
+            is_column = node_output_shape(below[0]) == (count, 1) and not below[0].name().startswith(
+                _ON_PURPOSE
+            )
             if is_column and "AccumulateGrad" not in below[0].name():
                 return True
         waiting += below

@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import nn
 
-from truestep.core.errors import OptionError, nearest_names
+from truestep.core.errors import OptionError, names_hint
 
 BufferRule = Literal["mean", "sum", "own"]
 BUFFER_RULES: tuple[BufferRule, ...] = ("mean", "sum", "own")
@@ -27,7 +27,7 @@ def buffer_rules_of(module: nn.Module, said: Mapping[str, BufferRule] | None) ->
             raise OptionError(
                 f"run.learner(buffers={{{pattern!r}: {rule!r}}}): give the name of a buffer (or a pattern, '*.counts') and what it "
                 f"is of the ranks' values: 'mean' over the examples, 'sum' of what each rank added, or each rank's 'own'. "
-                f"{'' if found else nearest_names(pattern, names)}"
+                f"{'' if found else names_hint(pattern, names)}"
             )
         rules |= dict.fromkeys(found, rule)
     return rules

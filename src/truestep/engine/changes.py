@@ -25,24 +25,24 @@ class LearnerModuleChanges:
         if not self._listens:
             self._listens = True
             # Once in a process, for all modules: torch has no such hook for a single one.
-            torch_modules.register_module_parameter_registration_hook(self._parameter)
-            torch_modules.register_module_module_registration_hook(self._submodule_replaced)
-            torch_modules.register_module_buffer_registration_hook(self._buffer)
+            torch_modules.register_module_parameter_registration_hook(self._count_parameter_change)
+            torch_modules.register_module_module_registration_hook(self._count_submodule_change)
+            torch_modules.register_module_buffer_registration_hook(self._count_new_buffer)
         for part in module.modules():
             self._watched[id(part)] = part
 
     def _is_watched(self, module: nn.Module) -> bool:
         return self._watched.get(id(module)) is module
 
-    def _parameter(self, module: nn.Module, name: str, value: nn.Parameter) -> None:
+    def _count_parameter_change(self, module: nn.Module, name: str, value: nn.Parameter) -> None:
         if self._is_watched(module) and module._parameters.get(name) is not value:
             self.number += 1
 
-    def _submodule_replaced(self, module: nn.Module, name: str, value: nn.Module) -> None:
+    def _count_submodule_change(self, module: nn.Module, name: str, value: nn.Module) -> None:
         if self._is_watched(module) and module._modules.get(name) is not value:
             self.number += 1
 
-    def _buffer(self, module: nn.Module, name: str, value: object) -> None:
+    def _count_new_buffer(self, module: nn.Module, name: str, value: object) -> None:
         # One assigned anew in each forward is looked up where it stands; only the place of a new one is not known.
         if self._is_watched(module) and name not in module._buffers:
             self.number += 1

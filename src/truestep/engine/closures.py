@@ -11,21 +11,21 @@ from torch import Tensor
 from truestep.engine.optimizers import optimizer_parameters
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import UpdateEvidence, UpdateVerdict
-from truestep.engine.result import Update, update_result
+from truestep.engine.result import Update, make_update
 from truestep.engine.step import (
     LearnerStep,
     decide_steps,
     nonfinite_error_of,
-    note_applied,
-    note_skipped,
     prepare_gradients,
+    record_applied_update,
+    record_skipped_update,
 )
 from truestep.engine.strategies import UpdateHooks
 from truestep.engine.sums import LossTotals
 from truestep.instrument.steps import step_optimizer
 
 
-class _SkippedError(Exception):
+class _StepSkippedError(Exception):
     """Leaves an optimizer's step before it has moved anything."""
 
 
@@ -34,7 +34,7 @@ def step_with_closure(learner: LearnerParts, hooks: UpdateHooks, compute: Callab
     kept = _OptimizerSnapshot(learner.optimizers[0])
     policy = learner.policy
     try:
-        sums, step = _search(learner, hooks, compute)
+        sums, step = _step_with_closure(learner, hooks, compute)
     except BaseException:
         kept.restore()  # it may have been on its way along a line
         raise
@@ -46,21 +46,21 @@ def step_with_closure(learner: LearnerParts, hooks: UpdateHooks, compute: Callab
         if policy.judge(evidence) is UpdateVerdict.RAISE:
             raise nonfinite_error_of(learner, learner.context.step, float("nan"), None)
     learner.counters.attempts += 1
-    update = update_result(learner.weights, sums, step.norm, learner.not_skipped)
+    update = make_update(learner.weights, sums, step.norm, learner.not_skipped)
     if policy.judge(evidence) is UpdateVerdict.APPLY:
         try:
             with torch.no_grad():
-                note_applied(learner)
+                record_applied_update(learner)
         except BaseException:
             learner.context.torn_at = learner.context.step
             raise
     else:
-        update.skipped = note_skipped(learner, evidence)
+        update.skipped = record_skipped_update(learner, evidence)
     learner.context.observer.updated(learner, update)
     return update
 
 
-def _search(
+def _step_with_closure(
     learner: LearnerParts, hooks: UpdateHooks, compute: Callable[[], LossTotals]
 ) -> tuple[LossTotals, LearnerStep]:
     """Step the optimizer; return what its first evaluation gave, and what that says of the update."""
@@ -73,15 +73,15 @@ def _search(
         if first:  # a trial point of a line search may be anything
             hooks.decide(now)
             prepare_gradients(hooks, learner, now)
-            sums.take_outputs(now)
+            sums.adopt_outputs(now)
         else:
             sums = now
             first.extend(decide_steps(hooks, [learner], now))
             if first[0].verdict is not UpdateVerdict.APPLY:
-                raise _SkippedError
+                raise _StepSkippedError
         return now.loss
 
-    with suppress(_SkippedError):
+    with suppress(_StepSkippedError):
         step_optimizer(learner.optimizers[0], closure)
     return sums, first[0]
 
@@ -93,7 +93,7 @@ class _OptimizerSnapshot:
         self._optimizer = optimizer
         self._parameters: list[Tensor] = [*optimizer_parameters(optimizer)]
         self._copies = [parameter.detach().clone() for parameter in self._parameters]
-        self._state = {parameter: _copied(state) for parameter, state in optimizer.state.items()}
+        self._state = {parameter: _copy_state(state) for parameter, state in optimizer.state.items()}
 
     def is_finite(self) -> bool:
         """Whether all parameters are finite now."""
@@ -107,7 +107,7 @@ class _OptimizerSnapshot:
         self._optimizer.state.update(self._state)
 
 
-def _copied(state: dict[str, Any]) -> dict[str, Any]:
+def _copy_state(state: dict[str, Any]) -> dict[str, Any]:
     """Copy what a step writes into: tensors and lists (whose members it only adds and removes)."""
     return {
         name: value.clone()

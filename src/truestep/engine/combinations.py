@@ -10,7 +10,7 @@ from truestep.core.errors import OptionError
 from truestep.engine.clipping.adaptive import ClipAdaptive
 from truestep.engine.clipping.base import Clip
 from truestep.engine.clipping.value import ClipValue
-from truestep.engine.optimizers import has_wrong_kernel, optimizer_needs_closure
+from truestep.engine.optimizers import has_faulty_fused_kernel, optimizer_needs_closure
 from truestep.engine.options import LearnerOptions
 from truestep.engine.precision import Precision
 from truestep.engine.weights import LearnerWeights
@@ -49,9 +49,9 @@ HAS: dict[str, Callable[[LearnerCombination], bool]] = {
     ADAFACTOR: lambda made: any(isinstance(each, Adafactor) for each in made.optimizers),
     "a second optimizer in the same learner": lambda made: len(made.optimizers) > 1,
     "torch.optim.SGD(fused=True)": lambda made: any(
-        has_wrong_kernel(o) and any(g["fused"] for g in o.param_groups) for o in made.optimizers
+        has_faulty_fused_kernel(o) and any(g["fused"] for g in o.param_groups) for o in made.optimizers
     ),
-    "half-precision weights on a CPU": lambda made: any(map(has_wrong_kernel, made.optimizers)),
+    "half-precision weights on a CPU": lambda made: any(map(has_faulty_fused_kernel, made.optimizers)),
     "half-precision weights": lambda made: made.weights.has_half,
     "float32 master weights (O2)": lambda made: made.precision.master_weights,
     LOSS_SCALE: lambda made: made.precision.loss_scaling,
@@ -104,7 +104,7 @@ CONFLICTS = [LearnerConflict(*each) for each in (
 # fmt: on
 
 
-def refuse_auto_of_update(name: str) -> None:
+def refuse_auto_micro_batch(name: str) -> None:
     """Raise the `OptionError` of a learner's micro_batch="auto" with divided weights for that of one update."""
     reason = next(each.reason for each in CONFLICTS if (each.first, each.second) == (AUTO, FSDP))
     raise OptionError(f"{AUTO} and {FSDP} don't work together in an update of {name}: {reason}")

@@ -7,17 +7,17 @@ from typing import Any, Protocol
 
 import torch
 
-from truestep.core.accelerator import is_host
+from truestep.core.accelerator import is_cpu_device
 from truestep.core.example_draws import ExampleDraws, PlaceInBatch
 from truestep.core.random_streams import KeyedRandom
-from truestep.engine.batches import Making
+from truestep.engine.batches import BatchOrigin
 from truestep.engine.choices import Choice
 from truestep.engine.counting import LOOKED_AT, BatchCounting
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import NonFinite
 from truestep.engine.processes.world import World
 from truestep.engine.result import Update
-from truestep.engine.rows_taken import GivenBatch
+from truestep.engine.rows_taken import LastLoopBatch
 from truestep.engine.strategies import RankStrategy, SingleProcess
 from truestep.engine.update_keys import UpdateKeys
 
@@ -77,7 +77,7 @@ class LearnerContext:
     """Batches so far: the cursor, which keys randomness and `starts_at`."""
     counting: BatchCounting = LOOKED_AT
     """How the batch that the loop was given last is counted."""
-    given: GivenBatch = field(default_factory=GivenBatch)
+    given: LastLoopBatch = field(default_factory=LastLoopBatch)
     """The batch that the loop was given last."""
     is_busy: bool = False
     """Whether an update is under way."""
@@ -97,13 +97,13 @@ class LearnerContext:
     """Is given the batch of the next update, once."""
 
     def __post_init__(self) -> None:
-        self.is_host = is_host(self.device)
+        self.is_host = is_cpu_device(self.device)
         """Whether what is computed is at hand; to ask the device for its type takes 8 µs in the midst of a training."""
-        self._making: Making | None = None  # of the only batch that the loop's body was given
+        self._making: BatchOrigin | None = None  # of the only batch that the loop's body was given
         self.random = KeyedRandom.of(self.device)
         self.keys = UpdateKeys(self.seed)
         """Those of the current update."""
-        self.draws = ExampleDraws(lambda: self.keys.of_draws(self.step))
+        self.draws = ExampleDraws(lambda: self.keys.draws_key(self.step))
 
     def advance(self, step: int) -> None:
         """Move the cursor: a new batch begins."""
@@ -113,7 +113,7 @@ class LearnerContext:
         if self.world is not None:
             self.world.step = step
 
-    def note_made(self, batch: Any, making: Making, *, leads: bool) -> None:
+    def note_batch_made(self, batch: Any, making: BatchOrigin, *, leads: bool) -> None:
         """The loop is given a batch of which its source knows this; `leads`: the first of its body."""
         self.given.note(batch)
         self._making = making if leads else None
@@ -122,10 +122,10 @@ class LearnerContext:
         # of the leader alone: what is read beside it may be read by one rank for itself
         if self.world is not None and leads:
             world = self.world
-            world.num_given, world.num_given_here = making.of_all_ranks, making.num_examples
+            world.num_given, world.num_given_here = making.num_examples_of_all_ranks, making.num_examples
             world.shares_given = making.shares
 
-    def note_done(self, *, leads: bool) -> None:
+    def note_batch_done(self, *, leads: bool) -> None:
         """The loop's body is done with the batch: what the code behind the loop updates by is not of it."""
         if leads:
             self._making = None
@@ -143,7 +143,7 @@ class LearnerContext:
         rows = self.world.share.of(total)
         return PlaceInBatch(rows.start, rows.stop - rows.start, total)
 
-    def choose_of(self, what: str, choice: Choice) -> None:
+    def note_named_choice(self, what: str, choice: Choice) -> None:
         """Note a choice that was made for something with a name."""
         self.choose(f"{choice.name} of {what}", choice.value, choice.reason, weakens=choice.weakens)
 

@@ -18,14 +18,14 @@ class UpdateCounters:
     overflows_in_a_row: int = 0
     micro_batch_in_use: int | None = None
 
-    def note_applied(self) -> None:
+    def count_applied(self) -> None:
         """Count an update that was applied."""
         self.updates += 1
         # most updates follow an applied one: nothing to write
         if self.skipped_in_a_row:
             self.skipped_in_a_row = self.overflows_in_a_row = 0
 
-    def note_skipped(self, *, overflow: bool = False) -> None:
+    def count_skipped(self, *, overflow: bool = False) -> None:
         """Count an update that was skipped."""
         self.skipped += 1
         self.skipped_in_a_row += 1

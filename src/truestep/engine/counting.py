@@ -8,8 +8,8 @@ from truestep.core.errors import BatchError
 from truestep.engine.batches import (
     UNKNOWN,
     Batch,
+    BatchOrigin,
     EmptyBatchError,
-    Making,
     Split,
     count_examples,
     count_with,
@@ -23,7 +23,7 @@ class BatchCounting:
     """Counts and cuts the batches of one update, or of one batch of an evaluation."""
 
     split: Split | None = None
-    making: Making = UNKNOWN
+    making: BatchOrigin = UNKNOWN
     """What the source knows of the batch that it gave out last, of which a loop may have made another one."""
 
     def count(self, batch: Batch) -> int:
@@ -43,7 +43,7 @@ class BatchCounting:
         # where the batch can be read in several ways, the source that made it knows
         return (self.making.num_examples if count is None else count) == 0
 
-    def presumed(self, batch: Batch) -> int:
+    def presumed_num_examples(self, batch: Batch) -> int:
         """Return the number of examples before the loss is called; that it is right is seen by how many losses come back."""
         try:
             count = self.try_count(batch)
@@ -64,7 +64,7 @@ class BatchCounting:
         total = self.count(batch)
         return batch if total == 1 else next(self.cut(batch, [1, total - 1]))
 
-    def note_reading(self, error: Exception, batch: Batch) -> None:
+    def note_how_counted(self, error: Exception, batch: Batch) -> None:
         """Add to an error how the examples of a batch were counted, where it could have been otherwise."""
         try:
             # only one reading: how it was counted explains nothing

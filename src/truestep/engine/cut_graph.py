@@ -35,12 +35,12 @@ _DEEPEST = 3  # a loss that calls a function that calls one
 _SHOWN = 3
 
 
-def note_cut(error: Exception, loss: Any, learners: "Sequence[LearnerParts]") -> None:
+def note_detaching_calls(error: Exception, loss: Any, learners: "Sequence[LearnerParts]") -> None:
     """Note beside an error about a loss without a gradient which calls let none through, and which other learner it reads."""
     if not str(error).startswith("The loss has no gradient"):
         return
     codes = [*codes_of_loss(loss), *(code for each in learners for code in codes_of_loss(each.module))]
-    found = dict.fromkeys(cut for code in codes for cut in _cuts_in(code))
+    found = dict.fromkeys(cut for code in codes for cut in _detaching_calls_in(code))
     own = " and ".join(each.name for each in learners)
     if others := _other_learners(loss, learners):
         # of two losses that were exchanged the calls are right, and the learner is not
@@ -78,53 +78,55 @@ _AVERAGED_IN_LOSS = (
 def _other_learners(loss: Any, learners: "Sequence[LearnerParts]") -> list[str]:
     """Return the names under which the loss reads learners that this update does not train."""
     own = {id(each) for each in learners}
-    variables = [pair for each in _functions_of(loss) for pair in _variables_of(each).items()]
-    parts = [(name, getattr(value, "_parts", None)) for name, value in variables if _is_ours(value)]
+    variables = [pair for each in _user_functions_of(loss) for pair in _function_variables(each).items()]
+    parts = [
+        (name, getattr(value, "_parts", None)) for name, value in variables if _is_truestep_object(value)
+    ]
     return list(dict.fromkeys(name for name, each in parts if each is not None and id(each) not in own))
 
 
 def codes_of_loss(function: Any) -> Iterator[CodeType]:
     """Yield the code of a function, of those that it reads, and of the forwards of a model of the user's."""
-    return (each.__code__ for each in _functions_of(function))
+    return (each.__code__ for each in _user_functions_of(function))
 
 
-def _functions_of(function: Any, depth: int = 0) -> Iterator[FunctionType]:
+def _user_functions_of(function: Any, depth: int = 0) -> Iterator[FunctionType]:
     """Yield a function of the user's and those that it reads, within partials and decorators too, and forwards of models."""
     if type(function) is partial:
         for each in (function.func, *function.args):
-            yield from _functions_of(each, depth)
+            yield from _user_functions_of(each, depth)
         return
-    if _is_ours(function) or type(function) is type:
+    if _is_truestep_object(function) or type(function) is type:
         return  # a learner answers no question of what it is
     if isinstance(function, nn.Module):
         forwards = {type(each).forward for each in function.modules()}
-        yield from (each for each in forwards if isfunction(each) and _is_users(each.__code__))
+        yield from (each for each in forwards if isfunction(each) and _is_user_code(each.__code__))
         return
     function = function.__func__ if ismethod(function) else function
     function = function if isfunction(function) else vars(type(function)).get("__call__")
-    if not isfunction(function) or depth >= _DEEPEST or not _is_users(function.__code__):
+    if not isfunction(function) or depth >= _DEEPEST or not _is_user_code(function.__code__):
         return
     yield function
     if (wrapped := getattr(function, "__wrapped__", None)) is not None:
-        yield from _functions_of(wrapped, depth + 1)
-    for value in _variables_of(function).values():
-        yield from _functions_of(value, depth + 1)
+        yield from _user_functions_of(wrapped, depth + 1)
+    for value in _function_variables(function).values():
+        yield from _user_functions_of(value, depth + 1)
 
 
-def _variables_of(function: FunctionType) -> dict[str, Any]:
+def _function_variables(function: FunctionType) -> dict[str, Any]:
     variables = closure_variables(function)
     return {**variables.globals, **variables.nonlocals}
 
 
-def _is_ours(value: Any) -> bool:
+def _is_truestep_object(value: Any) -> bool:
     return type(value).__module__.startswith("truestep.")
 
 
-def _is_users(code: CodeType) -> bool:
+def _is_user_code(code: CodeType) -> bool:
     return not is_library_file(code.co_filename)
 
 
-def _cuts_in(code: CodeType) -> Iterator[tuple[str, str]]:
+def _detaching_calls_in(code: CodeType) -> Iterator[tuple[str, str]]:
     for name, line in attributes_read(code):
         if name in _CUTS:
             yield name, f"{Path(code.co_filename).name}:{line}"

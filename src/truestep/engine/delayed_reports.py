@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import ArrivingCopy, send_to_host
+from truestep.core.accelerator import AsyncHostCopy, send_to_host
 from truestep.engine.sums import LossTotals
 
 
@@ -32,7 +32,7 @@ class DelayedUpdateReports:
     """The report of the newest update while it is on its way to the host."""
 
     def __init__(self) -> None:
-        self._waiting: tuple[int, ArrivingCopy] | None = None
+        self._waiting: tuple[int, AsyncHostCopy] | None = None
 
     def send(self, step: int, flag: Tensor, sums: LossTotals, measured: Tensor | None) -> None:
         """Copy to the host what was decided at this step, without waiting for it."""
@@ -44,7 +44,7 @@ class DelayedUpdateReports:
         report = torch.stack([flag, empty, sums.loss.float(), norm, least])
         self._waiting = (step, send_to_host(report))
 
-    def receive(self) -> UpdateReport | None:
+    def wait_for_report(self) -> UpdateReport | None:
         """Wait for the report that was sent last; None where it was received already."""
         if self._waiting is None:
             return None

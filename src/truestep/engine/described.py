@@ -22,11 +22,11 @@ _FUNCTIONS = (FunctionType, BuiltinFunctionType)
 _OF_PYTHON = (SimpleNamespace, Namespace)  # of its own classes, those that hold a user's options
 # packages whose objects (a layer, a generator) are looked at elsewhere, or not at all
 _NO_OPTIONS = {"torch", "numpy", "truestep"}
-_first_given: "WeakKeyDictionary[Any, dict[str, _Text]]" = WeakKeyDictionary()
+_first_given: "WeakKeyDictionary[Any, dict[str, _DescribedText]]" = WeakKeyDictionary()
 _LONGEST, _LONGEST_OBJECT, _MOST_FIELDS, _MOST_VALUES = 200, 2000, 256, 16
 
 
-class _Text(str):
+class _DescribedText(str):
     """What was described before."""
 
     __slots__ = ()
@@ -38,13 +38,15 @@ def plain_value_text(value: Any) -> str | None:
         return str(value.__name__)
     if isinstance(value, _PLAIN):
         # an Enum by its name alone: its own text may be anything
-        return f"{type(value).__name__}.{value.name}" if isinstance(value, Enum) else _shortened(repr(value))
+        return (
+            f"{type(value).__name__}.{value.name}" if isinstance(value, Enum) else _hash_if_long(repr(value))
+        )
     if isinstance(value, tuple | list) and all(isinstance(v, _PLAIN) for v in value):
-        return _shortened(repr(value))
+        return _hash_if_long(repr(value))
     return None
 
 
-def _shortened(text: str, longest: int = _LONGEST) -> str:
+def _hash_if_long(text: str, longest: int = _LONGEST) -> str:
     return text if len(text) <= longest else f"***{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -74,13 +76,13 @@ def own_fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in slots if hasattr(value, name)} | held
 
 
-def described(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Return a class's or a function's name with its fields as text, two levels deep, and a hash of a long one."""
-    return _shortened(_described(value, 2), _LONGEST_OBJECT)
+    return _hash_if_long(_describe_to_depth(value, 2), _LONGEST_OBJECT)
 
 
-def _described(value: Any, depth: int) -> str:
-    if isinstance(value, _Text):
+def _describe_to_depth(value: Any, depth: int) -> str:
+    if isinstance(value, _DescribedText):
         return str(value)
     if isinstance(value, torch.Tensor):
         small = value.numel() <= _MOST_VALUES
@@ -88,27 +90,27 @@ def _described(value: Any, depth: int) -> str:
     if isinstance(value, type):
         return value.__qualname__
     if isinstance(value, _FUNCTIONS):
-        return f"<function {value.__qualname__}{_kept_by(value)}>"
+        return f"<function {value.__qualname__}{_bound_plain_values(value)}>"
     if isinstance(value, MethodType):
-        return f"{_described(value.__self__, depth)}.{value.__name__}"
+        return f"{_describe_to_depth(value.__self__, depth)}.{value.__name__}"
     if isinstance(value, partial):
-        return _described_call(
+        return _describe_call(
             "partial", {"": value.func, **dict(enumerate(value.args)), **value.keywords}, depth
         )
     if (text := plain_value_text(value)) is not None:
         return text
     if isinstance(value, Mapping | list | tuple):
         items = dict(value) if isinstance(value, Mapping) else dict(enumerate(value))
-        return _described_call(type(value).__qualname__, items, depth)
+        return _describe_call(type(value).__qualname__, items, depth)
     held = own_fields(value)
     if not held and not _may_hold_options(value):
         return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
     listed = is_dataclass(value) or _may_hold_options(value)
-    options = held | _as_first_given(value, held, depth - 1) if listed else {}
-    return _described_call(type(value).__qualname__, options, depth)
+    options = held | _first_description(value, held, depth - 1) if listed else {}
+    return _describe_call(type(value).__qualname__, options, depth)
 
 
-def _as_first_given(value: Any, held: Mapping[str, Any], depth: int) -> dict[str, Any]:
+def _first_description(value: Any, held: Mapping[str, Any], depth: int) -> dict[str, Any]:
     """Return, as text, what an object keeps in checkpoints by itself: as it was when this process described the object first.
 
     It moves as the training goes, and a run that is made again with the object is no changed one.
@@ -119,19 +121,21 @@ def _as_first_given(value: Any, held: Mapping[str, Any], depth: int) -> dict[str
         if value not in _first_given:
             names = {str(name).strip("_") for name in value.state_dict()}
             kept = {name: each for name, each in held.items() if name.strip("_") in names}
-            _first_given[value] = {name: _Text(_described(each, depth)) for name, each in kept.items()}
+            _first_given[value] = {
+                name: _DescribedText(_describe_to_depth(each, depth)) for name, each in kept.items()
+            }
         return dict(_first_given[value])
     except TypeError:  # it has no hash or takes no weak reference, or its state has no names
         return {}
 
 
-def _described_call(name: str, held: Mapping[Any, Any], depth: int) -> str:
+def _describe_call(name: str, held: Mapping[Any, Any], depth: int) -> str:
     if depth == 0 or len(held) > _MOST_FIELDS:
         return f"{name}(...)"
-    return f"{name}({', '.join(f'{key}={_described(each, depth - 1)}'.removeprefix('=') for key, each in held.items())})"
+    return f"{name}({', '.join(f'{key}={_describe_to_depth(each, depth - 1)}'.removeprefix('=') for key, each in held.items())})"
 
 
-def _kept_by(function: Any) -> str:
+def _bound_plain_values(function: Any) -> str:
     """Return the plain values that a function has by its defaults, and from the function that made it."""
     if (code := getattr(function, "__code__", None)) is None:
         return ""

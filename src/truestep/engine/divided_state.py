@@ -3,13 +3,13 @@
 
 from typing import Any
 
-from truestep.checkpoints.boxes import PartOf, WantedCheckpointPart
+from truestep.checkpoints.boxes import PartOf, RequestedTensorBox
 from truestep.checkpoints.tree import saved_tensor_name
 from truestep.engine.optimizers import optimizer_parameters
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.shards import (
-    divided_over_ranks_as,
-    divided_over_ranks_by_name,
+    divide_like,
+    divide_like_by_name,
     is_divided_over_ranks,
     part_wanted_of_divided_tensor,
 )
@@ -21,16 +21,16 @@ def divided_learner_state(learner: LearnerParts, state: dict[str, Any]) -> dict[
     for optimizer, saved in zip(learner.optimizers, state["optimizers"], strict=True):
         parameters = optimizer_parameters(optimizer)
         kept = {
-            index: {name: divided_over_ranks_as(value, parameters[index]) for name, value in each.items()}
+            index: {name: divide_like(value, parameters[index]) for name, value in each.items()}
             for index, each in saved["state"].items()
         }
         optimizers.append(saved | {"state": kept})
     found = state | {
-        "modules": divided_over_ranks_by_name(state["modules"], learner.module.state_dict()),
+        "modules": divide_like_by_name(state["modules"], learner.module.state_dict()),
         "optimizers": optimizers,
     }
     if learner.average is not None:
-        found["averages"] = divided_over_ranks_by_name(state["averages"], learner.average.state_dict())
+        found["averages"] = divide_like_by_name(state["averages"], learner.average.state_dict())
     return found
 
 
@@ -48,7 +48,7 @@ def learner_parts_here(learner: LearnerParts, *under: str) -> PartOf:
         for index, parameter in enumerate(optimizer_parameters(optimizer)):
             owners[saved_tensor_name((*under, "optimizers", number, "state", index))] = parameter
 
-    def part_of(name: str, shape: tuple[int, ...]) -> WantedCheckpointPart | None:
+    def part_of(name: str, shape: tuple[int, ...]) -> RequestedTensorBox | None:
         like: Any = likes.get(name, owners.get(name.rpartition("/")[0]))
         is_part = is_divided_over_ranks(like) and like.shape == shape
         return part_wanted_of_divided_tensor(like) if is_part else None

@@ -12,34 +12,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import in_float64
+from truestep.core.accelerator import to_float64
 from truestep.core.calls import is_argument_error
 from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.core.random_streams import random_key
 from truestep.core.trees import map_tree_leaves
-from truestep.core.wording import a_type, counted
+from truestep.core.wording import a_type, plural
 from truestep.engine.batches import batch_to_device
-from truestep.engine.class_numbers import tell_of_class_numbers
+from truestep.engine.class_numbers import warn_of_class_numbers
 from truestep.engine.context import LearnerContext
 from truestep.engine.counting import BatchCounting
 from truestep.engine.data.same_data import ReadPlace, refuse_other_reading
-from truestep.engine.data.source import BatchSource, MadeBatch
-from truestep.engine.losses import Weighted, each_with_each, negative_loss_weights
+from truestep.engine.data.source import BatchSource, BatchWithOrigin
+from truestep.engine.losses import Weighted, negative_weights_error, pairwise_hint
 from truestep.engine.measured_alike import EvaluationFacts, refuse_other_counts
 from truestep.engine.memory import release_spent_gradients
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
 from truestep.engine.processes.shares import RankShare
 from truestep.engine.processes.world import World
-from truestep.engine.rows_taken import refuse_rows_taken
+from truestep.engine.rows_taken import refuse_single_rows
 from truestep.engine.strategies.buffers import refuse_other_buffers
 from truestep.engine.strategies.division import shared_example
-from truestep.engine.without_model import telling_of_no_model
+from truestep.engine.without_model import warn_if_no_model_called
 from truestep.engine.wrong_calls import (
     check_evaluation,
+    explain_trainer_metrics,
     loss_call_error,
-    tell_observer_of,
-    telling_of_trainer_metrics,
+    report_failure_to_observer,
 )
 
 Values = Callable[[Any], Any]
@@ -51,13 +51,13 @@ def evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> A
     check_evaluation(values, data, metric)
     world = learner.context.world
     if world is None:
-        return _evaluate(learner, values, data, metric)
+        return _evaluate_batches(learner, values, data, metric)
     facts = EvaluationFacts(learner, values, data, metric)
     found = world.meet(f"an evaluation with {learner.name!r}", facts.number)
     try:
-        facts.refuse_others(world, [number for (number,) in found])
-        _refuse_other_buffers(learner.context, world)
-        return _evaluate(learner, values, data, metric)
+        facts.refuse_differing_facts(world, [number for (number,) in found])
+        _refuse_differing_buffers(learner.context, world)
+        return _evaluate_batches(learner, values, data, metric)
     except BaseException as error:
         if learner.weights.are_divided and (clear := world.explained(error)):
             raise clear from error
@@ -65,7 +65,7 @@ def evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> A
         raise
 
 
-def _refuse_other_buffers(context: LearnerContext, world: World) -> None:
+def _refuse_differing_buffers(context: LearnerContext, world: World) -> None:
     """Have no process measure with other buffers than the rest: those that a forward has filled from its own examples."""
     places = [
         (name, buffer)
@@ -73,7 +73,7 @@ def _refuse_other_buffers(context: LearnerContext, world: World) -> None:
         for name, buffer in learner.module.named_buffers()
         if buffer.numel() and learner.weights.buffer_rules.get(name) != "own"
     ]
-    sums = json.dumps([_sum_of(buffer) for _, buffer in places])
+    sums = json.dumps([_buffer_sum(buffer) for _, buffer in places])
     # Sums tell them apart, as text, in which NaN is equal to itself; of these a digest, whose size depends on no number of buffers.
     digest = hashlib.sha256(sums.encode()).digest()
     everybody = world.share_bytes(digest, "the buffers of an evaluation")
@@ -82,29 +82,29 @@ def _refuse_other_buffers(context: LearnerContext, world: World) -> None:
         refuse_other_buffers(world, "an evaluation", names, buffers)
 
 
-def _sum_of(buffer: Tensor) -> float:
-    return float(torch.view_as_real(buffer).sum() if buffer.is_complex() else in_float64(buffer).sum())
+def _buffer_sum(buffer: Tensor) -> float:
+    return float(torch.view_as_real(buffer).sum() if buffer.is_complex() else to_float64(buffer).sum())
 
 
-def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> Any:
+def _evaluate_batches(learner: LearnerParts, values: Values, data: Any, metric: Any) -> Any:
     context = learner.context
     context.observer.starting()
     divides = isinstance(data, BatchSource)
-    totals = _Totals(context.world, divides=divides) if metric is None else FedMetric(metric, context.world)
+    totals = _Totals(context.world, divides=divides) if metric is None else MetricFeed(metric, context.world)
     stopping = False
     own = [context.rank] if context.rank else []  # several processes: each draws for its own examples
     release_spent_gradients(context)
-    with evaluating(learner):
+    with evaluation_mode(learner):
         for number, (batch, making, _) in enumerate(_compare_ranks_now_and_then(data, context.world)):
             context.random.set(random_key(context.seed, _EVALUATION, context.step, number, *own))
             counting = BatchCounting(making=making)
             is_here = not counting.is_empty(batch)
             if number == 0:
-                refuse_rows_taken(values, batch, making)
-            seen = _with_lent(context, batch, counting, is_here=is_here)
-            first = telling_of_no_model(values, learner) if number == 0 else nullcontext()
-            with telling_of_trainer_metrics(values, batch), first:
-                result = _result(learner, values, seen, is_looked_at=number == 0 and metric is None)
+                refuse_single_rows(values, batch, making)
+            seen = _with_lent_example(context, batch, counting, is_here=is_here)
+            first = warn_if_no_model_called(values, learner) if number == 0 else nullcontext()
+            with explain_trainer_metrics(values, batch), first:
+                result = _evaluate_batch(learner, values, seen, is_looked_at=number == 0 and metric is None)
                 totals.add(result if is_here else None, batch, counting)
             if stopping := context.observer.wants_to_stop():
                 break
@@ -115,44 +115,44 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
     return totals.answer()
 
 
-def _result(learner: LearnerParts, values: Values, seen: Any, *, is_looked_at: bool) -> Any:
+def _evaluate_batch(learner: LearnerParts, values: Values, seen: Any, *, is_looked_at: bool) -> Any:
     context = learner.context
     if seen is None:
         return None
     with learner.precision.autocast_context(context.device):
-        result = _call(values, batch_to_device(seen, context.device), context)
+        result = _call_values(values, batch_to_device(seen, context.device), context)
     if is_looked_at:
-        tell_of_class_numbers(values, result)
+        warn_of_class_numbers(values, result)
     return result
 
 
-def _batches_to_evaluate(data: Any) -> Iterable[MadeBatch]:
+def _batches_to_evaluate(data: Any) -> Iterable[BatchWithOrigin]:
     """Return the batches, each with what its source knows of it."""
     if isinstance(data, BatchSource):
         return data.made_for_evaluation()
-    return map(MadeBatch, data.batches(0) if hasattr(data, "batches") else data)
+    return map(BatchWithOrigin, data.batches(0) if hasattr(data, "batches") else data)
 
 
-def _compare_ranks_now_and_then(data: Any, world: World | None) -> Iterator[MadeBatch]:
+def _compare_ranks_now_and_then(data: Any, world: World | None) -> Iterator[BatchWithOrigin]:
     """Compare what the ranks have read of a stream at its first batch, its second, fourth and so on, and at its end."""
     number, read = 0, ""
     for number, each in enumerate(_batches_to_evaluate(data), 1):
         read = each.read
         if world is not None and read and number & (number - 1) == 0:
-            _compare(world, number, read, data)
+            _compare_ranks(world, number, read, data)
         yield each
     if world is not None and read:
-        _compare(world, number, read, data)
+        _compare_ranks(world, number, read, data)
 
 
-def _compare(world: World, number: int, read: str, data: Any) -> None:
+def _compare_ranks(world: World, number: int, read: str, data: Any) -> None:
     form, kind = (data.form(), data.fingerprint().get("kind")) if isinstance(data, BatchSource) else ("", "")
     refuse_other_reading(
         world, number, {"the data of an evaluation": ReadPlace(0, number, read, form, kind == "mixture")}
     )
 
 
-def _call(values: Values, batch: Any, context: LearnerContext) -> Any:
+def _call_values(values: Values, batch: Any, context: LearnerContext) -> Any:
     try:
         result = values(batch)
     except Exception as error:
@@ -162,7 +162,7 @@ def _call(values: Values, batch: Any, context: LearnerContext) -> Any:
             error
         ):
             raise LossError(_NO_GRADIENTS) from error
-        tell_observer_of(error, batch, context.observer)
+        report_failure_to_observer(error, batch, context.observer)
         raise
     if result is None:
         raise LossError(
@@ -172,7 +172,7 @@ def _call(values: Values, batch: Any, context: LearnerContext) -> Any:
     return result
 
 
-def _with_lent(context: LearnerContext, batch: Any, counting: BatchCounting, *, is_here: bool) -> Any:
+def _with_lent_example(context: LearnerContext, batch: Any, counting: BatchCounting, *, is_here: bool) -> Any:
     """Return a batch; where it is empty and the model's weights are divided, an example of another process, else None.
 
     There all processes compute, or those with examples would wait for the weights of those without.
@@ -180,7 +180,7 @@ def _with_lent(context: LearnerContext, batch: Any, counting: BatchCounting, *, 
     world = context.world
     if world is None or not context.strategy.divides_weights:
         return batch if is_here else None
-    number, shares = counting.making.of_all_ranks, counting.making.shares
+    number, shares = counting.making.num_examples_of_all_ranks, counting.making.shares
     if shares is not None:  # the ranks have told one another
         counts = list(shares)
     elif number is None:
@@ -195,7 +195,7 @@ def _with_lent(context: LearnerContext, batch: Any, counting: BatchCounting, *, 
 
 
 @contextmanager
-def evaluating(learner: LearnerParts) -> Iterator[None]:
+def evaluation_mode(learner: LearnerParts) -> Iterator[None]:
     """Every learner in evaluation mode and back, part by part; no gradients; the caller's random stream put back."""
     context = learner.context
     was_measuring, context.is_measuring = context.is_measuring, True
@@ -251,21 +251,21 @@ class _Totals:
         first = next(iter(named.values()))
         self._seen[1] += len(first) if getattr(first, "ndim", 0) else 0
         for name, values in named.items():
-            self._check(name, values, weights, first, num_examples)
-        weights = in_float64(torch.ones_like(first) if weights is None else weights)
+            self._check_values(name, values, weights, first, num_examples)
+        weights = to_float64(torch.ones_like(first) if weights is None else weights)
         # In float64: a float32 sum stops growing by ones at 2**24 examples.
         total = weights.sum()
         for name, values in named.items():
-            part = in_float64(values) * (total if values.ndim == 0 else weights)
+            part = to_float64(values) * (total if values.ndim == 0 else weights)
             so_far = self._sums.get(name, torch.zeros((), dtype=torch.float64))
             self._sums[name] = so_far.to(part.device) + part.sum()
         self._weight = total + self._weight
 
-    def _check(
+    def _check_values(
         self, name: str, values: Any, weights: Tensor | None, first: Any, num_examples: int | None
     ) -> None:
         if not isinstance(values, Tensor):
-            raise LossError(_no_values(name, values))
+            raise LossError(_not_a_tensor_message(name, values))
         if values.ndim == 0 and weights is None:
             raise LossError(
                 "The function to evaluate returned one number for a batch, and batches can differ in size: a mean of means is not "
@@ -281,11 +281,11 @@ class _Totals:
         if weights is None and values.numel() != (num_examples or len(values)):
             raise LossError(
                 f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} for "
-                f"{counted(num_examples or len(values), 'example')}; return one value per example, or ts.weighted(values, weights) "
-                f"for values that count otherwise. {each_with_each(values)}".rstrip()
+                f"{plural(num_examples or len(values), 'example')}; return one value per example, or ts.weighted(values, weights) "
+                f"for values that count otherwise. {pairwise_hint(values)}".rstrip()
             )
 
-    def _be_of_all(self, world: World) -> None:
+    def _sum_over_ranks(self, world: World) -> None:
         """Add up what all processes have, in the order of ranks, so that all get the same bits."""
         sums = {name: float(total) for name, total in self._sums.items()}
         mine = [sums, float(self._weight), float(self._least), self._single, self._seen]
@@ -294,31 +294,31 @@ class _Totals:
         if not self._divides:
             refuse_other_counts(seen)
         for name in dict.fromkeys(name for each in all_sums for name in each):
-            total = _sum([each.get(name, 0.0) for each in all_sums])
+            total = _exact_sum([each.get(name, 0.0) for each in all_sums])
             self._sums[name] = torch.tensor(total, dtype=torch.float64)
-        self._weight, self._least, self._single = _sum(weights), torch.tensor(min(least)), all(single)
+        self._weight, self._least, self._single = _exact_sum(weights), torch.tensor(min(least)), all(single)
 
     def answer(self) -> float | dict[str, float]:
         """Return the average, or the averages by name; of all processes' examples."""
         if self._world is not None:
-            self._be_of_all(self._world)
+            self._sum_over_ranks(self._world)
         if not self._sums:
             raise BatchError(
                 "There was nothing to evaluate: the data gave no batch with an example in it. A generator that was used up gives "
                 "none."
             )
         if self._least < 0:
-            raise negative_loss_weights()
+            raise negative_weights_error()
         means = {name: float(total / self._weight) for name, total in self._sums.items()}
         return next(iter(means.values())) if self._single and len(means) == 1 else means
 
 
-def _sum(numbers: Sequence[float]) -> float:
+def _exact_sum(numbers: Sequence[float]) -> float:
     """Return the sum, rounded once; infinities and NaN as in any sum."""
     return math.fsum(numbers) if all(map(math.isfinite, numbers)) else sum(numbers)
 
 
-class FedMetric:
+class MetricFeed:
     """A metric that is being given the results of an evaluation; of several processes, rank 0's is given those of all."""
 
     def __init__(self, metric: Any, world: World | None) -> None:
@@ -331,14 +331,14 @@ class FedMetric:
         """Add what one batch gave; None where it, or this process's part of it, is empty."""
         if self._world is None:
             if result is not None:
-                self._update(result)
+                self._update_metric(result)
             return
         # in the order of ranks, which is that of the samples
-        for each in self._world.bytes_for_rank_0(pack_rank_message(result), "a batch of an evaluation"):
+        for each in self._world.gather_bytes_to_rank_0(pack_rank_message(result), "a batch of an evaluation"):
             if (found := unpack_rank_message(each)) is not None:
-                self._update(found)
+                self._update_metric(found)
 
-    def _update(self, result: Any) -> None:
+    def _update_metric(self, result: Any) -> None:
         given = result if isinstance(result, tuple) else (result,)
         try:
             self._metric.update(*given)
@@ -355,28 +355,28 @@ class FedMetric:
         """Compute the metric, and leave it as it was; all processes are given the answer."""
         try:
             if self._world is None or not self._world.rank:
-                found = self._computed()
+                found = self._compute_metric()
         finally:
             self._metric.reset()
         if self._world is None:
             return found
         what = "the answer of a metric"
         if self._world.rank:
-            return unpack_rank_message(self._world.give_bytes(None, what))
-        self._world.give_bytes(_packed_answer(self._metric, found), what)
+            return unpack_rank_message(self._world.broadcast_bytes(None, what))
+        self._world.broadcast_bytes(_pack_answer(self._metric, found), what)
         return found
 
-    def _computed(self) -> Any:
+    def _compute_metric(self) -> Any:
         if self._world is not None and self._syncs:
             self._metric.sync_on_compute = False
         try:
-            return map_tree_leaves(_as_number, self._metric.compute())
+            return map_tree_leaves(_scalar_as_number, self._metric.compute())
         finally:
             if self._world is not None and self._syncs:
                 self._metric.sync_on_compute = self._syncs
 
 
-def _packed_answer(metric: Any, answer: Any) -> bytes:
+def _pack_answer(metric: Any, answer: Any) -> bytes:
     packed = pack_rank_message(answer)
     try:
         unpack_rank_message(packed)
@@ -388,7 +388,7 @@ def _packed_answer(metric: Any, answer: Any) -> bytes:
     return packed
 
 
-def _as_number(value: Any) -> Any:
+def _scalar_as_number(value: Any) -> Any:
     """Return a scalar tensor of a metric's answer as a number, a longer one as a list."""
     if isinstance(value, Tensor):
         return value.item() if value.numel() == 1 else value.tolist()
@@ -402,7 +402,7 @@ _NO_GRADIENTS = (
 )
 
 
-def _no_values(name: str, values: Any) -> str:
+def _not_a_tensor_message(name: str, values: Any) -> str:
     """Say what a function to evaluate returns, where it returned no tensor."""
     given = f"{values!r}, a number of Python's," if isinstance(values, int | float) else a_type(values)
     is_several = isinstance(values, tuple | list)

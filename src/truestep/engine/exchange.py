@@ -17,15 +17,15 @@ def copy_values(places: list[Tensor], sources: list[Tensor]) -> None:
         torch._foreach_copy_(places, sources)
 
 
-class _Piece(NamedTuple):
+class _TensorPiece(NamedTuple):
     left: list[Tensor]
     right: list[Tensor]
 
 
-class _Held(NamedTuple):
+class _PieceBeforeExchange(NamedTuple):
     """What a piece was before its exchange began."""
 
-    piece: _Piece
+    piece: _TensorPiece
     left: list[Tensor]
     right: list[Tensor]
 
@@ -37,27 +37,27 @@ class ValueExchange:
     """
 
     def __init__(self, left: Sequence[Tensor], right: Sequence[Tensor]) -> None:
-        self._pieces = list(_pieces(left, right))
+        self._pieces = list(_divide_into_pieces(left, right))
         # in one attribute, so that no interruption comes between the two
-        self._at: tuple[int, _Held | None] = (0, None)
+        self._at: tuple[int, _PieceBeforeExchange | None] = (0, None)
 
     @torch.no_grad()
     def exchange(self) -> None:
         """Give each tensor the values of the other."""
         for number in range(len(self._pieces)):
-            self._swap(number, then=number + 1)
+            self._swap_piece(number, then=number + 1)
 
     @torch.no_grad()
     def back(self) -> None:
         """Give back what was exchanged; called again it goes on where it was interrupted."""
-        self._settle()
+        self._undo_half_exchange()
         # the last first: tensors may share memory
         while number := self._at[0]:
-            self._swap(number - 1, then=number - 1)
+            self._swap_piece(number - 1, then=number - 1)
 
-    def _swap(self, number: int, *, then: int) -> None:
+    def _swap_piece(self, number: int, *, then: int) -> None:
         piece = self._pieces[number]
-        held = _Held(
+        held = _PieceBeforeExchange(
             piece, [tensor.clone() for tensor in piece.left], [tensor.clone() for tensor in piece.right]
         )
         self._at = (self._at[0], held)
@@ -65,7 +65,7 @@ class ValueExchange:
         copy_values(piece.right, held.left)
         self._at = (then, None)
 
-    def _settle(self) -> None:
+    def _undo_half_exchange(self) -> None:
         """Take back the half of an exchange."""
         done, held = self._at
         if held is not None:
@@ -74,15 +74,15 @@ class ValueExchange:
             self._at = (done, None)
 
 
-def _pieces(left: Sequence[Tensor], right: Sequence[Tensor]) -> Iterator[_Piece]:
+def _divide_into_pieces(left: Sequence[Tensor], right: Sequence[Tensor]) -> Iterator[_TensorPiece]:
     """Yield small tensors together, and parts of large ones."""
-    some, size = _Piece([], []), 0
+    some, size = _TensorPiece([], []), 0
     for mine, other in zip(left, right, strict=True):
         most = HOST_BYTES if mine.is_cpu else DEVICE_BYTES
         for one, two in _slices_along_longest(mine.detach(), other.detach(), most):
             if some.left and size + one.nbytes > most:
                 yield some
-                some, size = _Piece([], []), 0
+                some, size = _TensorPiece([], []), 0
             some.left.append(one)
             some.right.append(two)
             size += one.nbytes

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from truestep.checkpoints.imports import holds_parts, part_of_weights
-from truestep.checkpoints.weights import weights_fit
+from truestep.checkpoints.imports import has_partial_weights, partial_weights_message
+from truestep.checkpoints.weights import has_all_weights_of
 from truestep.core.errors import CheckpointError, OptionError, did_you_mean
 from truestep.core.frames import is_library_file, warn_user
 from truestep.core.guidance import as_sentence, guidance
@@ -34,27 +34,29 @@ def unknown_attribute(learner: "Learner", name: str) -> str:
     return f"{message} {did_you_mean(name, names)}".rstrip()
 
 
-def forwarded_to_module(learner: "Learner", name: str) -> Any:
+def get_module_attribute(learner: "Learner", name: str) -> Any:
     """Return an attribute of the learner's module; torch's own that would give it another device or type are looked after."""
     module = learner.module
-    if (name == "to" or name in _TYPES or name in _DEVICES) and _is_of_torch(module, name):
-        return partial(_stay, learner, name)
-    if name == "compile" and _is_of_torch(module, name):
-        return partial(_compile, module)
+    if (name == "to" or name in _TYPES or name in _DEVICES) and _is_torch_method(module, name):
+        return partial(_check_no_conversion, learner, name)
+    if name == "compile" and _is_torch_method(module, name):
+        return partial(_compile_module, module)
     if name == "load_state_dict":
-        return partial(_load, learner)
+        return partial(_load_state_dict, learner)
     if name in _RETURN_THEMSELVES:
-        return partial(_itself, learner, getattr(module, name))
+        return partial(_call_returning_learner, learner, getattr(module, name))
     return getattr(module, name)
 
 
-def _itself(learner: "Learner", method: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
+def _call_returning_learner(
+    learner: "Learner", method: Callable[..., Any], /, *arguments: Any, **keywords: Any
+) -> Any:
     """Return the learner where its module returns itself: `net = net.eval()` is still a learner."""
     result = method(*arguments, **keywords)
     return learner if result is learner.module else result
 
 
-def _compile(module: nn.Module, /, *arguments: Any, **keywords: Any) -> None:
+def _compile_module(module: nn.Module, /, *arguments: Any, **keywords: Any) -> None:
     """Compile the module as torch does; Keras' method of this name has other options."""
     if keywords.keys() & {"optimizer", "loss", "metrics"}:
         raise OptionError(
@@ -64,15 +66,15 @@ def _compile(module: nn.Module, /, *arguments: Any, **keywords: Any) -> None:
     module.compile(*arguments, **keywords)
 
 
-def _load(learner: "Learner", state_dict: Any, *arguments: Any, **keywords: Any) -> Any:
+def _load_state_dict(learner: "Learner", state_dict: Any, *arguments: Any, **keywords: Any) -> Any:
     """Load as the module does; what another program's names hide from it is said, and that nothing was loaded at all."""
     module = learner.module
     try:
         result = module.load_state_dict(state_dict, *arguments, **keywords)
     except (RuntimeError, TypeError) as error:
-        if holds_parts(state_dict):
-            raise CheckpointError(part_of_weights("What net.load_state_dict was given")) from error
-        if isinstance(state_dict, str | os.PathLike) or weights_fit(module, state_dict):
+        if has_partial_weights(state_dict):
+            raise CheckpointError(partial_weights_message("What net.load_state_dict was given")) from error
+        if isinstance(state_dict, str | os.PathLike) or has_all_weights_of(module, state_dict):
             raise CheckpointError(f"{error}\n{_FITS.format(name=learner.name)}") from error
         raise
     if module.state_dict().keys() <= {*getattr(result, "missing_keys", ())}:
@@ -90,11 +92,11 @@ _FITS = (
 )
 
 
-def _is_of_torch(module: nn.Module, name: str) -> bool:
+def _is_torch_method(module: nn.Module, name: str) -> bool:
     return getattr(type(module), name, None) is getattr(nn.Module, name)
 
 
-def _stay(learner: "Learner", name: str, /, *arguments: Any, **keywords: Any) -> "Learner":
+def _check_no_conversion(learner: "Learner", name: str, /, *arguments: Any, **keywords: Any) -> "Learner":
     """Return the learner where it is what it would become; else raise an OptionError: its optimizer was made for what it is."""
     device: torch.device | None = torch.device(name) if name in _DEVICES else None
     dtype = _TYPES.get(name)
@@ -120,7 +122,7 @@ def _has_device_and_dtype(
     return here and (dtype is None or not tensor.is_floating_point() or dtype == tensor.dtype)
 
 
-def set_on_module(learner: "Learner", name: str, value: Any) -> None:
+def set_module_attribute(learner: "Learner", name: str, value: Any) -> None:
     """Set an attribute of the learner's module; an AttributeError says so where it has none of this name."""
     if hasattr(type(learner), name):
         groups = f"for group in {learner.name}.optimizers[0].param_groups"
@@ -138,11 +140,13 @@ def set_on_module(learner: "Learner", name: str, value: Any) -> None:
     setattr(learner.module, name, value)
 
 
-def warn_of_hidden(learner: "Learner") -> None:
+def warn_of_hidden_attributes(learner: "Learner") -> None:
     """Warn of attributes of the module that the learner's own names hide: reading or setting them reaches the learner."""
     module = learner.module
     hidden = sorted(
-        name for name in _names_given_to(module) if not name.startswith("_") and hasattr(type(learner), name)
+        name
+        for name in _author_chosen_names(module)
+        if not name.startswith("_") and hasattr(type(learner), name)
     )
     if hidden:
         warn_user(
@@ -151,16 +155,16 @@ def warn_of_hidden(learner: "Learner") -> None:
         )
 
 
-def _is_of_library(kind: type) -> bool:
+def _is_library_class(kind: type) -> bool:
     file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
     return kind.__module__.startswith(("torch.", "builtins")) or is_library_file(file)
 
 
-def _names_given_to(module: nn.Module) -> set[str]:
+def _author_chosen_names(module: nn.Module) -> set[str]:
     """Return the names that the module's author chose: not those that torch, or another library, gives to every module."""
     given = {*vars(module), *module._parameters, *module._buffers}
     if not isinstance(module, nn.ModuleDict | nn.ModuleList):  # whose members are found by their key
         given |= set(module._modules)
-    classes = [kind for kind in type(module).__mro__ if not _is_of_library(kind)]
+    classes = [kind for kind in type(module).__mro__ if not _is_library_class(kind)]
     given.update(name for kind in classes for name in vars(kind))
     return given - vars(nn.Module()).keys()

@@ -25,10 +25,10 @@ from truestep.instrument.steps import BEFORE_STEPS, LOOKING, step_optimizer
 _gradient: Callable[[Tensor], Any] = attrgetter("grad")
 _nothing = repeat(None)
 FEW_COUNTS = 32  # parameters; the steps of so many are counted on one by one
-Step = Callable[[Optimizer, dict[str, Any], "_Lists", list[Tensor]], None]
+Step = Callable[[Optimizer, dict[str, Any], "_GroupTensors", list[Tensor]], None]
 
 
-class _Lists:
+class _GroupTensors:
     """One parameter group's tensors, in order."""
 
     def __init__(self, optimizer: Optimizer, group: dict[str, Any]) -> None:
@@ -39,13 +39,13 @@ class _Lists:
         self.momentum = [
             state["momentum_buffer"] for state in states if state.get("momentum_buffer") is not None
         ]
-        self.counts, self.steps = _in_one_tensor([state for state in states if "step" in state])
+        self.counts, self.steps = _merge_step_counts([state for state in states if "step" in state])
         numbers: Any = self.counts.numpy() if self.counts.is_cpu else None  # the same memory
         self.few: Any = memoryview(numbers) if numbers is not None and len(numbers) <= FEW_COUNTS else None
-        self.count_on = _counting_on(self.counts)
+        self.count_on = _make_step_incrementer(self.counts)
 
 
-def _in_one_tensor(states: list[dict[str, Any]]) -> tuple[Tensor, list[Tensor]]:
+def _merge_step_counts(states: list[dict[str, Any]]) -> tuple[Tensor, list[Tensor]]:
     """Let the numbers of steps be entries of one tensor, so that counting is one addition and not one for each parameter."""
     counts = torch.stack([state["step"] for state in states]) if states else torch.empty(0)
     steps = list(counts.unbind())
@@ -54,7 +54,7 @@ def _in_one_tensor(states: list[dict[str, Any]]) -> tuple[Tensor, list[Tensor]]:
     return counts, steps
 
 
-def _counting_on(counts: Tensor) -> Callable[[], object]:
+def _make_step_incrementer(counts: Tensor) -> Callable[[], object]:
     """Return what adds one to each; between other code NumPy takes 3 µs for it, and torch 9 (docs/log.md)."""
     if not counts.is_cpu:
         return partial(counts.add_, 1)
@@ -62,7 +62,9 @@ def _counting_on(counts: Tensor) -> Callable[[], object]:
     return partial(np.add, numbers, np.ones_like(numbers), numbers)
 
 
-def _step_adam(optimizer: Optimizer, group: dict[str, Any], lists: _Lists, gradients: list[Tensor]) -> None:
+def _step_adam(
+    optimizer: Optimizer, group: dict[str, Any], lists: _GroupTensors, gradients: list[Tensor]
+) -> None:
     if (few := lists.few) is None:
         lists.count_on()
     else:  # NumPy drives more from the caches than it takes itself
@@ -93,7 +95,9 @@ def _step_adam(optimizer: Optimizer, group: dict[str, Any], lists: _Lists, gradi
         lists.counts.sub_(found_inf)
 
 
-def _step_sgd(optimizer: Optimizer, group: dict[str, Any], lists: _Lists, gradients: list[Tensor]) -> None:
+def _step_sgd(
+    optimizer: Optimizer, group: dict[str, Any], lists: _GroupTensors, gradients: list[Tensor]
+) -> None:
     torch._fused_sgd_(
         lists.parameters,
         gradients,
@@ -123,7 +127,7 @@ class FusedOptimizerStep:
         self._gathered = gathered
         self._takes_gathered = False
         self._kernel = _KERNELS.get(type(optimizer))
-        self._made: list[tuple[dict[str, Any], _Lists]] = []
+        self._made: list[tuple[dict[str, Any], _GroupTensors]] = []
         self._state: Any = None
         self._hooks = (
             *(optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks),
@@ -138,7 +142,7 @@ class FusedOptimizerStep:
         `gathered` are these gradients, where they are at hand already.
         """
         optimizer = self.optimizer
-        if not self._is_current():
+        if not self._has_current_lists():
             self._made = []
             self._step_as_torch()
             return
@@ -171,10 +175,10 @@ class FusedOptimizerStep:
         if not self._is_checked and optimizer.state:
             self._is_checked = True
             refuse_unsavable_states(optimizer)
-        if self._kernel is not None and not self._made and _is_complete(optimizer):
-            self._keep_lists()
+        if self._kernel is not None and not self._made and _has_all_gradients(optimizer):
+            self._make_lists()
 
-    def _is_current(self) -> bool:
+    def _has_current_lists(self) -> bool:
         """Whether the lists were made from what is there now: loading a state or adding a group replaces some of it.
 
         The objects themselves are held and compared, since a new one may get the number (`id`) of one that is gone.
@@ -197,22 +201,22 @@ class FusedOptimizerStep:
                 return False
         return True
 
-    def _keep_lists(self) -> None:
+    def _make_lists(self) -> None:
         optimizer = self.optimizer
-        if all(_is_plain(group) for group in optimizer.param_groups):
-            self._made = [(group, _Lists(optimizer, group)) for group in optimizer.param_groups]
+        if all(_is_plain_group(group) for group in optimizer.param_groups):
+            self._made = [(group, _GroupTensors(optimizer, group)) for group in optimizer.param_groups]
             self._state, self._num_states = optimizer.state, len(optimizer.state)
             kept = [parameter for _, lists in self._made for parameter in lists.parameters]
             is_all = len(kept) == len(self._gathered) and all(map(is_, kept, self._gathered))
             self._takes_gathered = is_all and len(self._made) == 1
 
 
-def _is_complete(optimizer: Optimizer) -> bool:
+def _has_all_gradients(optimizer: Optimizer) -> bool:
     """Whether every parameter has a gradient, and so its state now."""
     return all(p.grad is not None for group in optimizer.param_groups for p in group["params"])
 
 
-def _is_plain(group: dict[str, Any]) -> bool:
+def _is_plain_group(group: dict[str, Any]) -> bool:
     kinds = {(parameter.device, parameter.dtype) for parameter in group["params"]}
     unusual = group.get("amsgrad") or group.get("differentiable") or isinstance(group["lr"], Tensor)
     betas = group.get("betas", (0.0, 0.0))

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from truestep.core.errors import OptionError
-from truestep.core.weak import weakly
+from truestep.core.weak import weak_method_callback
 
 Hooks = MutableMapping[int, Callable[..., Any]]
 _before: Callable[[Tensor], Hooks | None] = attrgetter("_backward_hooks")
@@ -26,7 +26,7 @@ class EngineHook(partial[Any]):
     """A hook of the engine's own on a parameter, which belongs into the backward itself."""
 
 
-def when_accumulated(
+def register_gradient_hooks(
     parameters: Iterable[tuple[Any, Tensor]], method: Callable[[Any, Tensor], None]
 ) -> list[RemovableHandle]:
     """Call `method(key, parameter)` when a gradient of one of these parameters is complete; each has a key.
@@ -34,7 +34,7 @@ def when_accumulated(
     torch holds such a hook where Python's collector can't see it. So the method's object is held weakly: it would keep
     itself, and the sockets of its ranks, for as long as the process lives.
     """
-    hook = weakly(method)  # one for all: there may be ten thousand parameters
+    hook = weak_method_callback(method)  # one for all: there may be ten thousand parameters
     return [
         each.register_post_accumulate_grad_hook(EngineHook(hook, key))  # type: ignore[no-untyped-call]
         for key, each in parameters
@@ -60,7 +60,7 @@ class HeldHooks:
 def hold_gradient_hooks(parameters: Sequence[Tensor]) -> list[HeldHooks]:
     """Take all hooks but the engine's own off these parameters, to be put back behind the backward."""
     all_hooks = [*map(_before, parameters), *map(_after, parameters)]
-    return [HeldHooks(hooks) for hooks in all_hooks if hooks and _holds_others(hooks)]
+    return [HeldHooks(hooks) for hooks in all_hooks if hooks and _has_foreign_hooks(hooks)]
 
 
 def refuse_gradient_hooks(named: Iterable[tuple[str, Tensor]]) -> None:
@@ -75,24 +75,24 @@ def refuse_gradient_hooks(named: Iterable[tuple[str, Tensor]]) -> None:
 
 def call_gradient_hooks(parameter: Tensor, gradient: Tensor) -> None:
     """Make `gradient` the parameter's, as its hooks change it: those that return another one first, as torch does."""
-    for hook in _theirs(_before(parameter)):
+    for hook in _foreign_hooks(_before(parameter)):
         changed = hook(gradient)
         gradient = gradient if changed is None else changed
     parameter.grad = gradient
-    for hook in _theirs(_after(parameter)):
+    for hook in _foreign_hooks(_after(parameter)):
         hook(parameter)
 
 
 def has_gradient_hooks(parameter: Tensor) -> bool:
     """Whether somebody has put a hook on this parameter."""
-    return any(hooks and _holds_others(hooks) for hooks in (_before(parameter), _after(parameter)))
+    return any(hooks and _has_foreign_hooks(hooks) for hooks in (_before(parameter), _after(parameter)))
 
 
-def _holds_others(hooks: Hooks) -> bool:
+def _has_foreign_hooks(hooks: Hooks) -> bool:
     if len(hooks) == 1:  # the usual ones
         return type(next(iter(hooks.values()))) is not EngineHook
-    return bool(_theirs(hooks))
+    return bool(_foreign_hooks(hooks))
 
 
-def _theirs(hooks: Hooks | None) -> list[Callable[..., Any]]:
+def _foreign_hooks(hooks: Hooks | None) -> list[Callable[..., Any]]:
     return [hook for hook in hooks.values() if not isinstance(hook, EngineHook)] if hooks else []

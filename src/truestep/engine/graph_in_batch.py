@@ -12,7 +12,7 @@ from truestep.engine.batches import Batch
 from truestep.engine.parts import LearnerParts
 
 
-def tell_of_graph_in_batch(
+def warn_of_graph_in_batch(
     names: str, learners: Collection[LearnerParts], batch: Batch, values: Tensor
 ) -> None:
     """Warn of the tensors of a batch through which a loss reaches weights that it reaches without them, too.
@@ -27,11 +27,11 @@ def tell_of_graph_in_batch(
     if not held or values.grad_fn is None:
         return
     own = {id(weight) for learner in learners for weight in learner.weights.parameters}
-    beside, met = _leaves_under(values.grad_fn, held)
+    beside, met = _graph_leaves(values.grad_fn, held)
     if own.isdisjoint(beside):
         return
     for node in met:
-        if not own.isdisjoint(_leaves_under(node)[0]):
+        if not own.isdisjoint(_graph_leaves(node)[0]):
             path, tensor = held[node]
             warn_user(
                 f"{path} of shape {tuple(tensor.shape)} was computed by {names} before this update and has its graph, so the "
@@ -41,7 +41,7 @@ def tell_of_graph_in_batch(
             return
 
 
-def _leaves_under(node: Any, stops: Collection[Any] = ()) -> tuple[set[int], list[Any]]:
+def _graph_leaves(node: Any, stops: Collection[Any] = ()) -> tuple[set[int], list[Any]]:
     """Return the ids of the leaves of a graph that do not lie behind `stops` alone, and those of the stops that it comes to."""
     leaves: set[int] = set()
     met = []

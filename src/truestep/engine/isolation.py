@@ -12,7 +12,7 @@ from truestep.core.errors import LossError
 from truestep.engine.processes.shards import is_divided_over_ranks
 
 
-class OthersWeights:
+class OtherLearnersWeights:
     """The weights of learners that are not updated, which a forward may write to: `max_norm` of an embedding does so.
 
     Torch counts the writes to a tensor, but not those through `.data`. Before the first update nothing is known, so that all are
@@ -21,7 +21,7 @@ class OthersWeights:
     """
 
     def __init__(self, named: Iterable[tuple[str, nn.Parameter]]) -> None:
-        named = [(name, weight) for name, weight in named if _is_counted(weight)]
+        named = [(name, weight) for name, weight in named if _has_write_counter(weight)]
         self._names = [name for name, _ in named]
         self._weights = [weight for _, weight in named]
         self._written: set[int] | None = None
@@ -30,17 +30,17 @@ class OthersWeights:
 
     def keep(self) -> None:
         """Remember what is there now."""
-        self._before = self._writes()
-        copied = self._worth_a_first_copy() if self._written is None else self._written
+        self._before = self._versions_and_addresses()
+        copied = self._weights_to_copy_first() if self._written is None else self._written
         if copied:
             with torch.no_grad():
                 self._copies = {number: self._weights[number].clone() for number in copied}
 
-    def _writes(self) -> tuple[list[int], list[int]]:
+    def _versions_and_addresses(self) -> tuple[list[int], list[int]]:
         """Return how often each was written to, and where it lies (`weight.data = ...` is no write)."""
         return [each._version for each in self._weights], [each.data_ptr() for each in self._weights]
 
-    def _worth_a_first_copy(self) -> set[int]:
+    def _weights_to_copy_first(self) -> set[int]:
         found, left = set(), MOST_UNMOVED_BYTES
         for number in sorted(range(len(self._weights)), key=lambda number: self._weights[number].nbytes):
             left -= self._weights[number].nbytes
@@ -50,7 +50,7 @@ class OthersWeights:
 
     def restore(self) -> list[str]:
         """Put back what was written to; return the names of those of which nothing was kept."""
-        now, copies = self._writes(), self._copies
+        now, copies = self._versions_and_addresses(), self._copies
         if now == self._before and not copies:
             return []
         # behind the first update one that has a copy may be written to through `.data`
@@ -74,7 +74,7 @@ class OthersWeights:
         return [self._names[number] for number in moved if number not in copies]
 
 
-def _is_counted(weight: nn.Parameter) -> bool:
+def _has_write_counter(weight: nn.Parameter) -> bool:
     """Whether torch counts the writes; a forward that writes to weights divided over ranks is refused elsewhere."""
     return not (is_divided_over_ranks(weight) or weight.is_inference())
 
@@ -91,7 +91,7 @@ class LearnerIsolation:
     ) -> None:
         named = list(named)
         self._parameters = [parameter for _, parameter in named]
-        self._weights = OthersWeights(named)
+        self._weights = OtherLearnersWeights(named)
         self._buffers = buffers
         self._frozen: list[Tensor] = []
 

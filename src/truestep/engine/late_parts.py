@@ -31,7 +31,7 @@ def expected_with_late_groups(
 ) -> list[Any]:
     """Return the optimizers' states as they are with the groups of a checkpoint that a loop has added, and this one has not yet."""
     states = [dict(state, param_groups=list(state["param_groups"])) for state in mine["optimizers"]]
-    for number, _ in _missing(learner, saved):
+    for number, _ in _missing_groups(learner, saved):
         groups = states[number]["param_groups"]
         groups.append(saved["optimizers"][number]["param_groups"][len(groups)])
     return states
@@ -40,13 +40,13 @@ def expected_with_late_groups(
 def add_late_optimizer_groups(learner: LearnerParts, saved: dict[str, Any]) -> None:
     """Add the groups of a checkpoint that a loop has added, and this one has not yet."""
     stepped = dict(zip(learner.weights.names, learner.weights.stepped, strict=True))
-    for number, names in _missing(learner, saved):
+    for number, names in _missing_groups(learner, saved):
         optimizer = learner.optimizers[number]
         optimizer.add_param_group({"params": [stepped[name] for name in names]})
-        _pass_over(optimizer, {id(stepped[name]) for name in names})
+        _ignore_repeated_group(optimizer, {id(stepped[name]) for name in names})
 
 
-def _missing(learner: LearnerParts, saved: dict[str, Any]) -> Iterator[tuple[int, list[str]]]:
+def _missing_groups(learner: LearnerParts, saved: dict[str, Any]) -> Iterator[tuple[int, list[str]]]:
     stepped = dict(zip(learner.weights.names, learner.weights.stepped, strict=True))
     for number, names in saved.get("settings", {}).get("late_groups", ()):
         if number < len(learner.optimizers) and stepped.keys() >= set(names):
@@ -55,7 +55,7 @@ def _missing(learner: LearnerParts, saved: dict[str, Any]) -> Iterator[tuple[int
                 yield number, names
 
 
-def _pass_over(optimizer: Optimizer, made: set[int]) -> None:
+def _ignore_repeated_group(optimizer: Optimizer, made: set[int]) -> None:
     """Leave the group as it is where the loop goes through the body again in which it added it: torch would refuse it."""
     add = optimizer.add_param_group
 
@@ -70,7 +70,7 @@ def _pass_over(optimizer: Optimizer, made: set[int]) -> None:
 
 def late_buffers(learner: LearnerParts) -> list[str]:
     """Return the names of the persistent buffers beyond those that the code begins with."""
-    return sorted(learner.transient.persistent() - learner.transient.made_persistent)
+    return sorted(learner.transient.persistent_buffer_names() - learner.transient.made_persistent)
 
 
 def expected_with_late_buffers(
@@ -96,5 +96,5 @@ def _missing_buffers(learner: LearnerParts, saved: dict[str, Any]) -> list[str]:
         for name in saved.get("settings", {}).get("late_buffers", ())
         if name.rpartition(".")[0] in paths
         and isinstance(saved["modules"].get(name), Tensor)
-        and name not in learner.transient.persistent()
+        and name not in learner.transient.persistent_buffer_names()
     ]

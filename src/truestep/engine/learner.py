@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import nn
 
-from truestep.core.called_values import properties_are_no_methods
+from truestep.core.called_values import refuse_property_calls
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import NO_GUESS, OptionError
 from truestep.engine import state as states
@@ -18,20 +18,25 @@ from truestep.engine.averaged_block import AveragedBlock
 from truestep.engine.batches import Batch, Split
 from truestep.engine.context import LearnerContext
 from truestep.engine.evaluation import Values, evaluate
-from truestep.engine.forwarding import forwarded_to_module, set_on_module, unknown_attribute, warn_of_hidden
-from truestep.engine.making import make_parts
+from truestep.engine.forwarding import (
+    get_module_attribute,
+    set_module_attribute,
+    unknown_attribute,
+    warn_of_hidden_attributes,
+)
+from truestep.engine.making import make_learner_parts
 from truestep.engine.optimizers import OptimizerFactory
 from truestep.engine.options import LearnerOptions, Modules
 from truestep.engine.parts import LearnerParts
 from truestep.engine.precision.weights import cast_to_precision
 from truestep.engine.result import Update
 from truestep.engine.splitting import BatchSplitting, MicroBatch
-from truestep.engine.taken_for_module import refuse_to_be_taken, refuse_to_be_taken_apart
-from truestep.engine.untrained import warn_of_frozen
+from truestep.engine.taken_for_module import refuse_unpacking, refuse_use_as_module
+from truestep.engine.untrained import warn_if_all_frozen
 from truestep.engine.update import Loss, update_together
 from truestep.engine.wrong_calls import (
-    learner_is_no_pickle,
-    note_no_tensors,
+    learner_not_picklable_message,
+    note_non_tensor_inputs,
     wrong_evaluate_message,
     wrong_update_message,
 )
@@ -39,7 +44,7 @@ from truestep.engine.wrong_calls import (
 _HALF = (torch.float16, torch.bfloat16)
 
 
-@properties_are_no_methods("net")
+@refuse_property_calls("net")
 @methods_raise_option_errors("net")
 class Learner:
     """One or several modules with what trains them; made by `Run.learner`. An update changes it and nothing else.
@@ -57,7 +62,7 @@ class Learner:
     def __init__(
         self, modules: Modules, optimizer: OptimizerFactory, options: LearnerOptions, context: LearnerContext
     ) -> None:
-        parts = make_parts(modules, optimizer, options, context)
+        parts = make_learner_parts(modules, optimizer, options, context)
         kind = parts.precision.weights
         own: dict[str, Any] = self.__dict__  # setting attributes reaches the module
         own["_parts"] = parts
@@ -66,8 +71,8 @@ class Learner:
         # Only modes that keep all weights in one other type need their inputs brought to it.
         own["_input_dtype"] = kind if kind != torch.float32 else None
         own["_output_dtype"] = torch.float32 if kind in _HALF else None
-        warn_of_hidden(self)
-        warn_of_frozen(parts)
+        warn_of_hidden_attributes(self)
+        warn_if_all_frozen(parts)
 
     # ------------------------------------------------------------------ the module
 
@@ -81,7 +86,7 @@ class Learner:
         except TypeError as error:
             context = self._parts.context
             if not (context.is_busy or context.is_measuring):  # there it is said what the batch is
-                note_no_tensors(error, (*inputs, *named_inputs.values()))
+                note_non_tensor_inputs(error, (*inputs, *named_inputs.values()))
             raise
         return output if self._output_dtype is None else cast_to_precision(output, self._output_dtype)
 
@@ -90,12 +95,12 @@ class Learner:
             raise AttributeError(name)
         module = self._parts.module
         if name.startswith("_"):  # no loss asks for one, and what changes layers does
-            refuse_to_be_taken(self.name, sys._getframe(1))
+            refuse_use_as_module(self.name, sys._getframe(1))
         try:
-            return forwarded_to_module(self, name)
+            return get_module_attribute(self, name)
         except AttributeError:
             if name != "parametrizations":  # which is asked of anything
-                refuse_to_be_taken(self.name, sys._getframe(1))
+                refuse_use_as_module(self.name, sys._getframe(1))
             if hasattr(type(module), name) or name.startswith("__"):
                 raise  # a property of the module that failed, a protocol that somebody asks for
             raise AttributeError(unknown_attribute(self, name), name=name, obj=NO_GUESS) from None
@@ -105,15 +110,15 @@ class Learner:
         @property
         def __class__(self) -> type["Learner"]:
             """Answer isinstance: what takes a module or parameters, and would not find them here, is refused."""
-            refuse_to_be_taken(self.name, sys._getframe(1))
+            refuse_use_as_module(self.name, sys._getframe(1))
             return type(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        set_on_module(self, name, value)
+        set_module_attribute(self, name, value)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be pickled or copied: a learner is of its run."""
-        raise OptionError(learner_is_no_pickle(self.name))
+        raise OptionError(learner_not_picklable_message(self.name))
 
     def __dir__(self) -> list[str]:
         return sorted({*dir(type(self)), *dir(self._parts.module)})
@@ -121,8 +126,8 @@ class Learner:
     def __getitem__(self, key: str | int) -> nn.Module:
         """Return a part of a learner made of a dict or list of modules: `net["encoder"](x)`."""
         if type(key) is int and not torch.compiler.is_compiling():  # what goes through parameters begins at 0
-            refuse_to_be_taken(self.name, sys._getframe(1))
-            refuse_to_be_taken_apart(self.name, key, sys._getframe(1))
+            refuse_use_as_module(self.name, sys._getframe(1))
+            refuse_unpacking(self.name, key, sys._getframe(1))
         part: nn.Module = self.module[key]  # type: ignore[index]
         return part
 
@@ -270,11 +275,11 @@ def update(
         )
     parts = [learner._parts for learner in learners]
     if micro_batch is None and decomposable:
-        micro_batch = _micro_batch_of(parts)
+        micro_batch = _common_micro_batch(parts)
     return update_together(parts, loss, batch, BatchSplitting(micro_batch, split, decomposable))
 
 
-def _micro_batch_of(learners: Sequence[LearnerParts]) -> MicroBatch:
+def _common_micro_batch(learners: Sequence[LearnerParts]) -> MicroBatch:
     """Return what suits all learners: "auto" where one leaves it to memory, else the smallest of their own."""
     asked = [learner.options.micro_batch for learner in learners]
     # one forward serves all of them, so the one that asks for the least memory decides

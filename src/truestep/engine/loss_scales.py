@@ -13,7 +13,7 @@ from torch import Tensor
 from truestep.core.frames import warn_user
 from truestep.engine.losses import LossOutput
 from truestep.engine.precision import Precision
-from truestep.engine.unowned_parameters import nodes_under
+from truestep.engine.unowned_parameters import graph_nodes
 
 _KEEP = ("MeanBackward", "ToCopyBackward", "ViewBackward", "UnsafeViewBackward", "SqueezeBackward")
 """Operations behind which a loss is still as many times too small."""
@@ -21,15 +21,15 @@ _SUMMED = 2  # torch's number of reduction="sum"
 _MOST_PARTS = 1_000_000  # "a hundred thousandth" is a factor, no number of parts
 
 
-def tell_of_scale(names: str, part: LossOutput, num_parts: int) -> None:
+def warn_of_wrong_reduction(names: str, part: LossOutput, num_parts: int) -> None:
     """Warn of a loss that is divided by the number of parts of its batch, or that is a sum over the batch."""
-    if num_parts > 1 and divisor_of(part.values) == num_parts:
+    if num_parts > 1 and loss_divisor(part.values) == num_parts:
         warn_user(_DIVIDED.format(names=names, parts=num_parts))
-    if part.is_scalar and is_sum(part.values, part.num_examples):
+    if part.is_scalar and is_summed_loss(part.values, part.num_examples):
         warn_user(_SUM.format(names=names))
 
 
-def tell_of_block(names: str, divisor: int, num_parts: int, *, scalars: bool) -> None:
+def warn_of_divided_losses(names: str, divisor: int, num_parts: int, *, scalars: bool) -> None:
     """Warn of a block of losses per example that were divided by their number, or of one loss alone that was divided."""
     if num_parts == 1:
         call = "loss(part), weight=len(part)" if scalars else "loss(part)"
@@ -38,7 +38,7 @@ def tell_of_block(names: str, divisor: int, num_parts: int, *, scalars: bool) ->
         warn_user(_DIVIDED.format(names=names, parts=num_parts))
 
 
-def tell_of_autocast(names: str, values: Tensor) -> None:
+def warn_of_autocast(names: str, values: Tensor) -> None:
     """Warn of torch.autocast around an update, which decides its precision in the run's stead."""
     if torch.is_autocast_enabled(device := values.device.type):
         kind = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
@@ -46,17 +46,17 @@ def tell_of_autocast(names: str, values: Tensor) -> None:
         warn_user(_AUTOCAST.format(names=names, kind=kind, mode=mode))
 
 
-def tell_of_half(names: str, values: Tensor, precision: Precision) -> None:
+def warn_of_unscaled_float16(names: str, values: Tensor, precision: Precision) -> None:
     """Warn of a loss that is computed in float16, at least in part, where nothing scales it, unless its precision is float16."""
     if precision.loss_scaling or precision.autocast is torch.float16:
         return
-    for node in nodes_under(values):
+    for node in graph_nodes(values):
         if any(each.dtype == torch.float16 for each in node._input_metadata):
             warn_user(_HALF.format(names=names))
             return
 
 
-def divisor_of(values: Tensor) -> int:
+def loss_divisor(values: Tensor) -> int:
     """Return the whole number above one by which a loss was divided as a whole; 0 where it was not.
 
     The mean of two losses, (a + b) / 2, and half a square are what they look like, and divided by no number of parts.
@@ -76,7 +76,7 @@ def divisor_of(values: Tensor) -> int:
     return 0 if divided.name().startswith("Sum") else whole
 
 
-def is_sum(values: Tensor, num_examples: int | None) -> bool:
+def is_summed_loss(values: Tensor, num_examples: int | None) -> bool:
     """Whether a scalar loss is a sum over the examples of its batch."""
     node: Any = values.grad_fn
     while node is not None and node.name().startswith("ToCopyBackward"):

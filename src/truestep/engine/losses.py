@@ -36,7 +36,7 @@ class Weighted(NamedTuple):
     outputs: dict[str, Tensor] = _NONE
 
 
-def _unreduced(values: Tensor) -> str:
+def _unreduced_loss_hint(values: Tensor) -> str:
     told = ': of a loss that is a mean already, ask for one value per example (reduction="none")'
     return "" if values.ndim else told
 
@@ -68,7 +68,7 @@ def weighted(
     if weights is not None and weights.shape != values.shape:
         raise LossError(
             f"The losses have shape {tuple(values.shape)} and their weights {tuple(weights.shape)}. They would "
-            f"broadcast and count examples twice; give one weight for each value, of the same shape{_unreduced(values)}."
+            f"broadcast and count examples twice; give one weight for each value, of the same shape{_unreduced_loss_hint(values)}."
         )
     # they go into the backward's seed, from where no gradient comes back
     if weights is not None and weights.requires_grad:
@@ -97,7 +97,7 @@ _LEARNED_WEIGHTS = (
 def _check_metrics(metrics: Mapping[str, Any], shape: torch.Size) -> None:
     if not torch.compiler.is_compiling():
         for name in metrics:
-            if option := _option_meant(name):
+            if option := _intended_option(name):
                 raise LossError(
                     f"ts.weighted has no option {name!r}, and would log it as a metric, without effect on the loss. Write "
                     f"{option}=; a metric needs another name."
@@ -118,7 +118,7 @@ def _check_metrics(metrics: Mapping[str, Any], shape: torch.Size) -> None:
 
 
 @functools.cache
-def _option_meant(name: str) -> str | None:
+def _intended_option(name: str) -> str | None:
     """Return the option of `ts.weighted` that a metric's name was meant for; None where it is a metric."""
     options = ["weights", "outputs"]
     # `weight=` would be logged as a metric, and the loss would go on unweighted
@@ -126,7 +126,7 @@ def _option_meant(name: str) -> str | None:
     return near[0] if near else option_by_other_name(name, options)
 
 
-def negative_loss_weights() -> LossError:
+def negative_weights_error() -> LossError:
     """Return the error for weights below zero."""
     return LossError(
         "ts.weighted was given negative weights: a mean divided by their sum says nothing, and may divide by nearly zero. Weights "
@@ -183,7 +183,7 @@ def read_loss(
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):
         raise LossError(
-            f"The loss function returned {_what_came(values)}. Return one loss per example, for example "
+            f"The loss function returned {_describe_returned_value(values)}. Return one loss per example, for example "
             'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights). What is to be logged beside '
             "it goes with it by name: ts.weighted(values, accuracy=correct)."
         )
@@ -204,7 +204,7 @@ def read_loss(
     return LossOutput(values, weights, metrics, is_scalar, outputs, num_examples)
 
 
-def _what_came(values: object) -> str:
+def _describe_returned_value(values: object) -> str:
     if values is None:
         return (
             "NoneType, not a tensor: its `return` is missing, or what stands there is None, as the .loss of a transformers model's "
@@ -243,18 +243,18 @@ def _check_values(values: Tensor, may_be_empty: bool) -> None:
         )
 
 
-def shape_given(node: Any) -> tuple[int, ...]:
+def node_output_shape(node: Any) -> tuple[int, ...]:
     """Return the shape of what an operation gave."""
     given = getattr(node, "_input_metadata", None)
     return tuple(given[0].shape) if given else (-1,)
 
 
-def each_with_each(values: Tensor) -> str:
+def pairwise_hint(values: Tensor) -> str:
     """Say how a table of all examples by all comes to be; nothing of another shape."""
     if values.ndim != 2 or len(values) != values.shape[1]:
         return ""
     count = len(values)
-    met = _shapes_that_met(values.grad_fn, count)
+    met = _broadcast_shapes(values.grad_fn, count)
     column, row = f"of shape ({count}, 1)", f"of shape ({count},)"
     if met == {(count, 1)}:
         sides, mended = f"outputs {column} and targets {row}", "outputs.squeeze(1)"
@@ -269,7 +269,7 @@ def each_with_each(values: Tensor) -> str:
     )
 
 
-def _shapes_that_met(node: Any, count: int) -> set[tuple[int, ...]]:
+def _broadcast_shapes(node: Any, count: int) -> set[tuple[int, ...]]:
     """Return the shapes of what carries a gradient and became a table of `count` by `count`; nothing where there is no graph."""
     waiting, seen, met = [node], set[Any](), set[tuple[int, ...]]()
     while waiting and len(seen) < MOST_NODES:
@@ -277,7 +277,7 @@ def _shapes_that_met(node: Any, count: int) -> set[tuple[int, ...]]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if (shape := shape_given(node)) == (count, count):
+        if (shape := node_output_shape(node)) == (count, count):
             waiting += [each for each, _ in node.next_functions]
         elif shape:  # a number is broadcast by right
             met.add(shape)
@@ -289,7 +289,7 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
         expected = "(batch,)" if num_examples is None else f"({num_examples},)"
         if num_examples not in (None, 1) and values.shape == (num_examples, num_examples):
             raise LossError(
-                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. {each_with_each(values)}"
+                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. {pairwise_hint(values)}"
             )
         if values.shape == (1,):
             raise LossError(
@@ -301,22 +301,26 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
         if values.ndim == 1:
             raise LossError(
                 f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. "
-                f"{_of_other_rows(values, num_examples)}"
+                f"{_other_row_count_hint(values, num_examples)}"
             )
         raise LossError(
             f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. For one value per token "
-            f"or pixel say how they count: ts.weighted(values, mask). {_within_an_example(values)}"
+            f"or pixel say how they count: ts.weighted(values, mask). {_per_example_reduction_hint(values)}"
         )
 
 
-def _of_other_rows(values: Tensor, num_examples: int | None) -> str:
+def _other_row_count_hint(values: Tensor, num_examples: int | None) -> str:
     """Say how a loss comes to have another number of rows than the batch."""
-    if num_examples is not None and (shape := _rows_gone_apart(values, num_examples)):
+    if num_examples is not None and (shape := _shape_before_flattening(values, num_examples)):
         return (
             f"It was flattened, or places were picked, out of {shape}, which has the batch's {num_examples} rows. Leave the rows "
             "as they are, one value per token or pixel, and say how each counts, padding with 0: ts.weighted(losses, mask)."
         )
-    if num_examples is not None and len(values) < num_examples and (num_examples,) in _shapes_behind(values):
+    if (
+        num_examples is not None
+        and len(values) < num_examples
+        and (num_examples,) in _shapes_in_graph(values)
+    ):
         return (
             f"It was picked out of {num_examples} values. Keep them all, and count those that you leave out as 0: "
             "ts.weighted(losses, kept). To choose among all rows, as for the largest losses, look at ts.gather(losses.detach()): "
@@ -328,15 +332,15 @@ def _of_other_rows(values: Tensor, num_examples: int | None) -> str:
     )
 
 
-def _rows_gone_apart(values: Tensor, num_examples: int) -> tuple[int, ...]:
+def _shape_before_flattening(values: Tensor, num_examples: int) -> tuple[int, ...]:
     """Return the shape with the batch's rows that a loss of more values was flattened from, or picked out of; () where none was."""
-    for shape in _shapes_behind(values):
+    for shape in _shapes_in_graph(values):
         if len(shape) > 1 and shape[0] == num_examples < len(values) <= math.prod(shape):
             return shape
     return ()
 
 
-def _shapes_behind(values: Tensor) -> Iterator[tuple[int, ...]]:
+def _shapes_in_graph(values: Tensor) -> Iterator[tuple[int, ...]]:
     """Yield the shapes of what a loss was made from, the nearest first."""
     waiting, seen = [values.grad_fn], set[Any]()
     while waiting and len(seen) < MOST_NODES:
@@ -344,11 +348,11 @@ def _shapes_behind(values: Tensor) -> Iterator[tuple[int, ...]]:
         if node is None or node in seen or node.name().startswith(("Cat", "Stack", "Repeat")):
             continue
         seen.add(node)
-        yield shape_given(node)
+        yield node_output_shape(node)
         waiting += [each for each, _ in node.next_functions]
 
 
-def _within_an_example(values: Tensor) -> str:
+def _per_example_reduction_hint(values: Tensor) -> str:
     """Say how the values of an example are made one: terms of a divergence or a cross entropy add up over the classes."""
     node: Any = values.grad_fn
     for _ in range(4):  # target * (target.log() - log_probabilities), in whatever way it is written

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from truestep.core.accelerator import runs_ahead
+from truestep.core.accelerator import is_async_device
 from truestep.core.buffers import MovingBufferSnapshot, spectral_norm_buffers
 from truestep.core.errors import OptionError
 from truestep.engine.averages import LearnerAverage
@@ -18,7 +18,7 @@ from truestep.engine.clipping import clip_from_option
 from truestep.engine.combinations import LearnerCombination, check_learner_combination
 from truestep.engine.context import LearnerContext
 from truestep.engine.delayed_reports import DelayedUpdateReports
-from truestep.engine.described import described
+from truestep.engine.described import describe_value
 from truestep.engine.optimizers import (
     OptimizerFactory,
     Parameters,
@@ -35,30 +35,30 @@ from truestep.engine.precision.loss_scale import LossScale, Scaler
 from truestep.engine.precision.weights import (
     cast_weights,
     named_parameters_for_optimizer,
-    precision_back_after_error,
     precision_of_weights,
+    restore_weights_on_error,
 )
 from truestep.engine.schedules.stepping import LearnerSchedules
-from truestep.engine.sharing import check_sharing
+from truestep.engine.sharing import check_shared_parameters
 from truestep.engine.transient import TransientLearnerBuffers
 from truestep.engine.weights import LearnerWeights
 
 
-def make_parts(
+def make_learner_parts(
     modules: Modules, factory: OptimizerFactory, options: LearnerOptions, context: LearnerContext
 ) -> LearnerParts:
     """Make the parts of a learner and register them by name; a module that can't be trained so is left as it was."""
-    module = _one_module(modules, context)
+    module = _combine_modules(modules, context)
     precision = precision_named(options.precision or precision_of_weights(module))
     clip = clip_from_option(options.clip)
-    with precision_back_after_error(module):
+    with restore_weights_on_error(module):
         _move_to_device(module, precision, options.name, context)
         named = list(named_parameters_for_optimizer(module, precision))
         weights = LearnerWeights(module, [parameter for _, parameter in named], options.buffers)
-        optimizers = make_optimizers(factory, Parameters(named, module), options.name, _owners(context))
+        optimizers = make_optimizers(factory, Parameters(named, module), options.name, _owner_lookup(context))
         check_learner_combination(LearnerCombination(options, precision, clip, weights, optimizers))
         scaler = Scaler(LossScale.of(options.loss_scale), context.device) if precision.loss_scaling else None
-        _choose_kernels(optimizers, weights, options.name, context, scales=precision.loss_scaling)
+        _choose_optimizer_kernels(optimizers, weights, options.name, context, scales=precision.loss_scaling)
         policy = GradientPolicy.of(context.nonfinite, clip, scaler, weights.parameters)
         buffers = MovingBufferSnapshot(module, [other.buffers for other in context.learners.values()])
     parts = LearnerParts(
@@ -74,20 +74,20 @@ def make_parts(
         buffers=buffers,
         transient=TransientLearnerBuffers(module),
         spectral_places=[place for place in spectral_norm_buffers(module) if buffers.holds(place)],
-        delayed=_delayed_reports(options.name, optimizers, policy, context),
+        delayed=_make_delayed_reports(options.name, optimizers, policy, context),
     )
-    _note_what_was_given(parts)
-    return _registered(parts)
+    _note_given_options(parts)
+    return _register_learner(parts)
 
 
-def _owners(context: LearnerContext) -> Callable[[], dict[int, str]]:
+def _owner_lookup(context: LearnerContext) -> Callable[[], dict[int, str]]:
     """Return what gives the names of the learners there are, by the ids of what their optimizers step: for an error alone."""
     return lambda: {
         id(each): other.name for other in context.learners.values() for each in other.weights.stepped
     }
 
 
-def _note_what_was_given(parts: LearnerParts) -> None:
+def _note_given_options(parts: LearnerParts) -> None:
     """Put among the choices all that was given to this learner and changes its numbers, classes of the user's own too."""
     context = parts.context
     given = {
@@ -109,10 +109,10 @@ def _optimizers_text(parts: LearnerParts) -> str:
     """Return each optimizer with the options of its first group, and what its other groups have otherwise."""
     texts = []
     for optimizer, (first, *others) in zip(parts.optimizers, parts.given_options, strict=True):
-        listed = [f"{_option(name)}={described(value)}" for name, value in first.items()]
+        listed = [f"{_option_name(name)}={describe_value(value)}" for name, value in first.items()]
         for number, group in enumerate(others, 1):
             changed = [
-                f"{_option(name)}={described(value)}"
+                f"{_option_name(name)}={describe_value(value)}"
                 for name, value in group.items()
                 if value != first.get(name)
             ]
@@ -121,7 +121,7 @@ def _optimizers_text(parts: LearnerParts) -> str:
     return "; ".join(texts)
 
 
-def _option(name: str) -> str:
+def _option_name(name: str) -> str:
     return name.removeprefix("initial_")
 
 
@@ -133,13 +133,13 @@ def _move_to_device(module: nn.Module, precision: Precision, name: str, context:
         )
     _refuse_lazy_parameters(module)
     _refuse_tensors_without_use(module)
-    check_sharing(module, name, precision, context.learners.values())
+    check_shared_parameters(module, name, precision, context.learners.values())
     module.to(context.device)
     cast_weights(module, precision)
     context.strategy.adopt(module, precision, lambda: context.is_busy)
 
 
-def _choose_kernels(
+def _choose_optimizer_kernels(
     optimizers: list[Optimizer], weights: LearnerWeights, name: str, context: LearnerContext, *, scales: bool
 ) -> None:
     for index, optimizer in enumerate(optimizers):
@@ -150,15 +150,15 @@ def _choose_kernels(
             label = f"fused of {name}" + (f"[{index}]" if len(optimizers) > 1 else "")
             context.choose(label, fused, reason)
         # Where the device decides, any first step may be left out: no weight in the batch, a loss that is not finite.
-        if scales or runs_ahead(context.device):
+        if scales or is_async_device(context.device):
             prepare_optimizer_momentum(optimizer)
 
 
-def _delayed_reports(
+def _make_delayed_reports(
     name: str, optimizers: list[Optimizer], policy: GradientPolicy, context: LearnerContext
 ) -> DelayedUpdateReports | None:
     """Return some where the device runs ahead of the host and all optimizers take a flag; None where flags are at hand."""
-    if not runs_ahead(context.device) or optimizer_needs_closure(optimizers):
+    if not is_async_device(context.device) or optimizer_needs_closure(optimizers):
         return None
     slow = [type(o).__name__ for o in optimizers if not getattr(o, "_step_supports_amp_scaling", False)]
     if slow and policy.may_skip:
@@ -171,7 +171,7 @@ def _delayed_reports(
     return None if slow else DelayedUpdateReports()
 
 
-def _registered(parts: LearnerParts) -> LearnerParts:
+def _register_learner(parts: LearnerParts) -> LearnerParts:
     learners = parts.context.learners
     if parts.name in learners:
         raise OptionError(
@@ -182,25 +182,27 @@ def _registered(parts: LearnerParts) -> LearnerParts:
     return parts
 
 
-def _one_module(modules: Modules, context: LearnerContext) -> nn.Module:
+def _combine_modules(modules: Modules, context: LearnerContext) -> nn.Module:
     if isinstance(modules, nn.Module):
-        return _unwrapped(modules, context)
+        return _unwrap_data_parallel(modules, context)
     if (
         isinstance(modules, Mapping)
         and modules
         and all(isinstance(each, nn.Module) for each in modules.values())
     ):
-        return nn.ModuleDict({name: _unwrapped(module, context) for name, module in modules.items()})
+        return nn.ModuleDict(
+            {name: _unwrap_data_parallel(module, context) for name, module in modules.items()}
+        )
     if isinstance(modules, Sequence) and all(isinstance(module, nn.Module) for module in modules):
-        return nn.ModuleList([_unwrapped(module, context) for module in modules])
+        return nn.ModuleList([_unwrap_data_parallel(module, context) for module in modules])
     raise OptionError(
-        f"A learner trains an nn.Module, a dict of them or a list of them; got {_kind(modules)}. "
+        f"A learner trains an nn.Module, a dict of them or a list of them; got {_describe_modules(modules)}. "
         "It comes first, and the function that makes its optimizer after it: "
         "run.learner(net, lambda p: torch.optim.AdamW(p, lr=1e-3))."
     )
 
 
-def _unwrapped(module: nn.Module, context: LearnerContext) -> nn.Module:
+def _unwrap_data_parallel(module: nn.Module, context: LearnerContext) -> nn.Module:
     """Return what torch's data parallel wrappers hold: gradients are summed here, and would be so twice."""
     if hasattr(module, "_orig_mod"):
         context.choose(
@@ -245,7 +247,7 @@ def _refuse_tensors_without_use(module: nn.Module) -> None:
         )
 
 
-def _kind(modules: Any) -> str:
+def _describe_modules(modules: Any) -> str:
     if isinstance(modules, type):
         return f"the class {modules.__name__} itself: write {modules.__name__}(...)"
     if isinstance(modules, Mapping) and any(isinstance(each, Tensor) for each in modules.values()):

@@ -27,14 +27,14 @@ _FORMS = (
 _MOST_FORMS = 8  # operations that change the form of values and nothing in them
 
 
-class _Masked(NamedTuple):
+class _MaskedValues(NamedTuple):
     left_out: Tensor
     """Where a value does not count."""
     ignored: int | None
     """The label that says so, where it is a cross entropy that leaves it out."""
 
 
-def tell_of_masked_mean(names: str, result: Any) -> None:
+def warn_of_masked_mean(names: str, result: Any) -> None:
     """Warn of values without weights of which a mask has set some to zero: the mean of all counts these, too.
 
     What a loss of one value an example is multiplied by may be a reward, so a product is told of where it is given alone to
@@ -44,7 +44,7 @@ def tell_of_masked_mean(names: str, result: Any) -> None:
     values = result.values if given else result
     if not isinstance(values, Tensor) or not values.ndim or (given and result.weights is not None):
         return
-    masked = _mask_of(values)
+    masked = _find_masked_values(values)
     if masked is None or (masked.ignored is None and not (given and (values.ndim > 1 or not result.metrics))):
         return
     num_out = int(masked.left_out.sum())
@@ -57,7 +57,7 @@ def tell_of_masked_mean(names: str, result: Any) -> None:
         warn_user(_IGNORED.format(names=names, count=count, share=share, label=masked.ignored))
 
 
-def _mask_of(values: Tensor) -> _Masked | None:
+def _find_masked_values(values: Tensor) -> _MaskedValues | None:
     node: Any = values.grad_fn
     for _ in range(_MOST_FORMS):
         if node is None or node.name().removesuffix("Backward0") not in _FORMS:
@@ -66,27 +66,29 @@ def _mask_of(values: Tensor) -> _Masked | None:
     if node is None:
         return None
     with suppress(RuntimeError, AttributeError):  # what it has saved is given back, or was changed in place
-        return _read(node, node.name().removesuffix("Backward0"))
+        return _read_mask_of_node(node, node.name().removesuffix("Backward0"))
     return None
 
 
-def _read(node: Any, kind: str) -> _Masked | None:
+def _read_mask_of_node(node: Any, kind: str) -> _MaskedValues | None:
     if kind in ("NllLoss", "NllLoss2D", "NllLossNd"):
         label = node._saved_ignore_index
         label = label - (1 << 64) if label >= 1 << 63 else label  # it is kept without its sign
-        return _Masked(node._saved_target == label, label)
+        return _MaskedValues(node._saved_target == label, label)
     if kind == "MaskedFill":
-        return _Masked(node._saved_mask, None)
+        return _MaskedValues(node._saved_mask, None)
     if kind == "Where":
         has_graph = [each is not None for each, _ in node.next_functions]
         chosen = node._saved_condition
-        return _Masked(~chosen if has_graph[0] else chosen, None) if has_graph.count(True) == 1 else None
+        return (
+            _MaskedValues(~chosen if has_graph[0] else chosen, None) if has_graph.count(True) == 1 else None
+        )
     if kind != "Mul":
         return None
     for factor in (node._saved_other, node._saved_self):
         if isinstance(factor, Tensor) and factor.ndim and not factor.requires_grad:
             is_flag = (factor == 0) | (factor == 1)
-            return _Masked(factor == 0, None) if bool(is_flag.all()) else None
+            return _MaskedValues(factor == 0, None) if bool(is_flag.all()) else None
     return None
 
 

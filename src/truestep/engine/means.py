@@ -27,7 +27,7 @@ AT_ONCE = 1 << 15
 """Values from which torch may divide a pass among threads, and with it each sum (its GRAIN_SIZE)."""
 
 
-def noted_metric_mean(values: Tensor) -> Noted:
+def deferred_mean(values: Tensor) -> Noted:
     """Return what stands for the mean of values, without a gradient; nobody else can write to it."""
     # as `_is_vector_at_hand`, without its call: this runs in every update
     if values.ndim == 1 and values.is_cpu and values.dtype is torch.float32 and values.is_contiguous():
@@ -39,38 +39,38 @@ def noted_metric_mean(values: Tensor) -> Noted:
     return values.detach().mean()
 
 
-def noted_metric_means(many: Sequence[Tensor]) -> list[Noted]:
+def deferred_means(many: Sequence[Tensor]) -> list[Noted]:
     """Return what stands for the mean of each of these, as of one alone."""
     count = many[0].numel()
     alike = len(many) >= MANY and 0 < count <= MOST_VALUES
-    if not alike or not all(each.numel() == count and _is_vector_at_hand(each) for each in many):
-        return [noted_metric_mean(each) for each in many]
+    if not alike or not all(each.numel() == count and _is_cpu_float_vector(each) for each in many):
+        return [deferred_mean(each) for each in many]
     with torch.no_grad():
-        parts = [torch.stack(tuple(part)).mean(1).tolist() for part in _passes(many, count)]
+        parts = [torch.stack(tuple(part)).mean(1).tolist() for part in _row_chunks(many, count)]
     return [[mean] for part in parts for mean in part]
 
 
-def _is_vector_at_hand(values: Tensor) -> bool:
+def _is_cpu_float_vector(values: Tensor) -> bool:
     return values.ndim == 1 and values.is_cpu and values.dtype is torch.float32 and values.is_contiguous()
 
 
-def _passes(rows: Sequence[Any], length: int) -> Iterator[Sequence[Any]]:
+def _row_chunks(rows: Sequence[Any], length: int) -> Iterator[Sequence[Any]]:
     """Yield so many rows of this length at a time that no pass is divided among threads."""
     size = max(1, AT_ONCE // length - 1) if length else len(rows)
     return (rows[first : first + size] for first in range(0, len(rows), size))
 
 
-def noted_metric_value(one: Noted) -> Tensor:
+def deferred_mean_value(one: Noted) -> Tensor:
     """Return the mean that was noted."""
     if isinstance(one, list):
-        return _rows_of([one]).mean()
+        return _rows_to_tensor([one]).mean()
     return one.mean() if one.ndim else one
 
 
 def metric_means_as_numbers(many: Sequence[Noted]) -> list[float]:
     """Return the means that were noted, as numbers; waits for the device where they are on one."""
     if len(many) == 1:
-        return [float(noted_metric_value(many[0]))]
+        return [float(deferred_mean_value(many[0]))]
     numbers = [0.0] * len(many)
     places: dict[tuple[bool, int], list[int]] = {}
     # rows of one length are averaged in one kernel, each with the bits that it has alone
@@ -79,14 +79,14 @@ def metric_means_as_numbers(many: Sequence[Noted]) -> list[float]:
         length = len(one) if isinstance(one, list) or one.ndim else 0
         places.setdefault((are_numbers, length), []).append(place)
     for (are_numbers, length), found in places.items():
-        for some in _passes(found, length):
+        for some in _row_chunks(found, length):
             rows: list[Any] = [many[place] for place in some]
-            together = _rows_of(rows) if are_numbers else torch.stack(rows)
+            together = _rows_to_tensor(rows) if are_numbers else torch.stack(rows)
             for place, number in zip(some, (together.mean(1) if length else together).tolist(), strict=True):
                 numbers[place] = number
     return numbers
 
 
-def _rows_of(rows: list[list[float]]) -> Tensor:
+def _rows_to_tensor(rows: list[list[float]]) -> Tensor:
     """Return rows of as many numbers as one tensor."""
     return torch.frombuffer(array("f", chain.from_iterable(rows)), dtype=torch.float32).view(len(rows), -1)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from truestep.core.errors import BatchError, DataError, RankError
-from truestep.core.modules import module_of
-from truestep.core.wording import counted
+from truestep.core.modules import original_module
+from truestep.core.wording import plural
 from truestep.engine.batches import EmptyBatchError
 from truestep.engine.counting import LOOKED_AT
-from truestep.engine.data.same_data import as_number, refuse_other_data
+from truestep.engine.data.same_data import json_digest_number, refuse_other_data
 from truestep.engine.data.source import BatchSource
 
 if TYPE_CHECKING:
@@ -38,19 +38,19 @@ class EvaluationFacts:
 
     def __init__(self, learner: "LearnerParts", values: Any, data: Any, metric: Any) -> None:
         learners = learner.context.learners
-        name, digest, self._place = _what_is_called(values)
+        name, digest, self._place = _function_identity(values)
         self._facts: dict[str, Any] = {
             "function": [name, digest],
             "averaged": [name for name, each in learners.items() if each.shows_average],
             "metric": None if metric is None else type(metric).__qualname__,
             # a generator is counted when it has been read
-            "seen": _count(data) if isinstance(data, list | tuple) else [None, None],
+            "seen": _count_batches_and_samples(data) if isinstance(data, list | tuple) else [None, None],
         }
         self._data = {_DATA: data.facts()} if isinstance(data, BatchSource) else {}
         self.is_source = bool(self._data)
-        self.number = as_number([self._facts, self._data])
+        self.number = json_digest_number([self._facts, self._data])
 
-    def refuse_others(self, world: "World", numbers: Sequence[float]) -> None:
+    def refuse_differing_facts(self, world: "World", numbers: Sequence[float]) -> None:
         """Raise where the ranks, whose facts have these numbers, measure something else each."""
         if len(set(numbers)) == 1:
             return
@@ -58,7 +58,7 @@ class EvaluationFacts:
         found = [json.loads(each) for each in world.share_bytes(mine, "what an evaluation measures")]
         facts = [each[0] for each in found]
         for rank, other in enumerate(facts):
-            if how := _difference(facts[0], other, rank):
+            if how := _evaluation_difference(facts[0], other, rank):
                 raise RankError(f"The ranks don't measure the same: {how}")
         refuse_other_counts([each["seen"] for each in facts])
         sources = [is_source for _, is_source in found]
@@ -80,18 +80,18 @@ def refuse_other_counts(everybody: Sequence[Seen]) -> None:
         for rank, number in known.items():
             if number != known[first]:
                 raise DataError(
-                    f"The ranks were given different data to evaluate: {_seen_text(everybody[first])} on rank {first} and "
-                    f"{_seen_text(everybody[rank])} on rank {rank}. {_AVERAGED} {_SHARES}"
+                    f"The ranks were given different data to evaluate: {_counts_text(everybody[first])} on rank {first} and "
+                    f"{_counts_text(everybody[rank])} on rank {rank}. {_AVERAGED} {_SHARES}"
                 )
 
 
-def _seen_text(seen: Seen) -> str:
+def _counts_text(seen: Seen) -> str:
     batches, samples = seen
-    told = [] if samples is None else [counted(samples, "sample")]
-    return " in ".join([*told, *([] if batches is None else [counted(batches, "batch", "batches")])])
+    told = [] if samples is None else [plural(samples, "sample")]
+    return " in ".join([*told, *([] if batches is None else [plural(batches, "batch", "batches")])])
 
 
-def _count(batches: Sequence[Any]) -> Seen:
+def _count_batches_and_samples(batches: Sequence[Any]) -> Seen:
     numbers = [_count_examples(batch) for batch in batches]
     known = [number for number in numbers if number is not None]
     return [len(numbers), sum(known) if len(known) == len(numbers) else None]
@@ -106,7 +106,7 @@ def _count_examples(batch: Any) -> int | None:
         return None
 
 
-def _difference(one: Mapping[str, Any], other: Mapping[str, Any], rank: int) -> str | None:
+def _evaluation_difference(one: Mapping[str, Any], other: Mapping[str, Any], rank: int) -> str | None:
     """Return how two ranks measure, what comes of that, and what to write; None where they measure the same."""
     if one["function"] != other["function"]:
         return (
@@ -128,7 +128,7 @@ def _difference(one: Mapping[str, Any], other: Mapping[str, Any], rank: int) -> 
     return None
 
 
-def _what_is_called(function: Any) -> tuple[str, str, str]:
+def _function_identity(function: Any) -> tuple[str, str, str]:
     """Return the name of a function, a digest of its code, and both for people; of one that is wrapped, those of the inner one.
 
     Values that it is bound to are left out: a path, a number of the rank, a switch for printing may differ.
@@ -142,7 +142,7 @@ def _what_is_called(function: Any) -> tuple[str, str, str]:
             function = function.__wrapped__
         else:
             break
-    kind: Any = function if isinstance(function, type) else type(module_of(function) or function)
+    kind: Any = function if isinstance(function, type) else type(original_module(function) or function)
     name = str(getattr(function, "__qualname__", kind.__qualname__))
     if not isinstance(function, FunctionType):  # an object that is called
         function = getattr(kind, "forward" if issubclass(kind, nn.Module) else "__call__", None)
@@ -155,13 +155,13 @@ def _what_is_called(function: Any) -> tuple[str, str, str]:
 
 def _code_facts(code: CodeType) -> list[Any]:
     names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
-    return [code.co_code.hex(), *names, [_constant(each) for each in code.co_consts]]
+    return [code.co_code.hex(), *names, [_constant_facts(each) for each in code.co_consts]]
 
 
-def _constant(value: Any) -> Any:
+def _constant_facts(value: Any) -> Any:
     if isinstance(value, CodeType):
         return _code_facts(value)
     if isinstance(value, tuple):
-        return [_constant(each) for each in value]
+        return [_constant_facts(each) for each in value]
     # its order is another one in each process
     return sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)

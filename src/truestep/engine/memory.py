@@ -20,7 +20,7 @@ _SIGNS = (
 )
 
 
-def update_is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory_error(error: BaseException) -> bool:
     """Whether `error` says that memory could not be allocated, on a device or on the host."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
@@ -39,4 +39,4 @@ def release_spent_gradients(context: LearnerContext) -> None:
     if context.is_busy:
         return
     for learner in context.learners.values():
-        learner.weights.release_spent(with_norm=not learner.policy.measures_norm)
+        learner.weights.release_spent_gradients(with_norm=not learner.policy.measures_norm)

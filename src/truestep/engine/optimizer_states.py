@@ -17,13 +17,13 @@ _SET, _BYTES = "set of", "bytes of"
 
 def saved_optimizer_state(optimizer: Optimizer) -> dict[str, Any]:
     """Return the optimizer's `state_dict` with sets and bytes in a form that checkpoints have."""
-    state: dict[str, Any] = _mapped(optimizer.state_dict(), _encoded)
+    state: dict[str, Any] = _map_tree(optimizer.state_dict(), _encode_value)
     return state
 
 
 def loadable_optimizer_state(saved: dict[str, Any]) -> dict[str, Any]:
     """Return what `saved_optimizer_state` was given."""
-    state: dict[str, Any] = _mapped(saved, _decoded)
+    state: dict[str, Any] = _map_tree(saved, _decode_value)
     return state
 
 
@@ -44,26 +44,26 @@ def refuse_unsavable_states(optimizer: Optimizer) -> None:
                 )
 
 
-def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+def _map_tree(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return nested dicts, lists and tuples with `change` made in each; the very object where nothing changes in it."""
     value = change(value)
     if type(value) is dict:
-        made = {key: _mapped(member, change) for key, member in value.items()}
+        made = {key: _map_tree(member, change) for key, member in value.items()}
         return made if any(made[key] is not member for key, member in value.items()) else value
     if type(value) in (list, tuple):
-        parts = [_mapped(member, change) for member in value]
+        parts = [_map_tree(member, change) for member in value]
         same = all(part is member for part, member in zip(parts, value, strict=True))
         return value if same else type(value)(parts)
     return value
 
 
-def _encoded(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     if type(value) is set:
         return {_SET: sorted(value)}
     return {_BYTES: value.hex()} if type(value) is bytes else value
 
 
-def _decoded(value: Any) -> Any:
+def _decode_value(value: Any) -> Any:
     if type(value) is not dict or len(value) != 1:
         return value
     (key, held), *_ = value.items()

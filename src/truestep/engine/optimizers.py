@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from truestep.core.accelerator import has_fused_kernel, is_host
+from truestep.core.accelerator import has_fused_kernel, is_cpu_device
 from truestep.core.calls import is_argument_error
 from truestep.core.errors import OptionError, did_you_mean
 from truestep.core.modules import NORMS
-from truestep.core.wording import a_type, counted
+from truestep.core.wording import a_type, plural
 
 OptimizerFactory = Callable[["Parameters"], Optimizer | Sequence[Optimizer]]
 
@@ -34,7 +34,7 @@ class Parameters:
 
     def __init__(self, named: Sequence[tuple[str, nn.Parameter]], module: nn.Module) -> None:
         self._named = list(named)
-        self._owner = _owners(module)
+        self._owner = _parameter_owners(module)
 
     def __iter__(self) -> Iterator[nn.Parameter]:
         return iter(parameter for _, parameter in self._named)
@@ -53,8 +53,8 @@ class Parameters:
 
     def decayed(self, weight_decay: float) -> list[dict[str, Any]]:
         """Return two groups: `weight_decay` on weights, none on biases, norms, embeddings and other vectors and scalars."""
-        weights = self.where(_is_decayed)
-        return self._groups([(weights, {"weight_decay": weight_decay})], {"weight_decay": 0.0})
+        weights = self.where(_has_weight_decay)
+        return self._make_groups([(weights, {"weight_decay": weight_decay})], {"weight_decay": 0.0})
 
     def groups(self, options: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
         """Return a group for each name prefix, and one for the rest: `p.groups({"head.": {"lr": 1e-2}})`."""
@@ -71,9 +71,9 @@ class Parameters:
                     f"{', '.join(known[:12])}{' …' if known[12:] else '.'}"
                 )
             chosen.append((members, settings))
-        return self._groups(chosen, {})
+        return self._make_groups(chosen, {})
 
-    def _groups(
+    def _make_groups(
         self, chosen: Sequence[tuple[list[nn.Parameter], dict[str, Any]]], rest: dict[str, Any]
     ) -> list[dict[str, Any]]:
         taken: set[int] = set()
@@ -116,19 +116,19 @@ def muon_with_adamw(
     return optimizers
 
 
-class OwnOptimizers(list[Optimizer]):
+class ReadOnlyOptimizers(list[Optimizer]):
     """The optimizers of a learner: to be read; another one in their place would step nothing."""
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+    def _refuse_change(self, *_: Any, **__: Any) -> NoReturn:
         raise OptionError(
             "net.optimizers can be read, not changed: an optimizer that is put there would never step. The learner's is made by "
             "the function that run.learner is given; what it has can be set: net.optimizers[0].param_groups[0]['lr'] = 0.01."
         )
 
-    __setitem__ = __delitem__ = __iadd__ = append = extend = insert = pop = remove = clear = _refuse
+    __setitem__ = __delitem__ = __iadd__ = append = extend = insert = pop = remove = clear = _refuse_change
 
 
-def _owners(module: nn.Module) -> dict[str, nn.Module]:
+def _parameter_owners(module: nn.Module) -> dict[str, nn.Module]:
     return {
         f"{prefix}.{name}" if prefix else name: part
         for prefix, part in module.named_modules(remove_duplicate=False)
@@ -136,7 +136,7 @@ def _owners(module: nn.Module) -> dict[str, nn.Module]:
     }
 
 
-def _is_decayed(_: str, module: nn.Module, parameter: nn.Parameter) -> bool:
+def _has_weight_decay(_: str, module: nn.Module, parameter: nn.Parameter) -> bool:
     return parameter.ndim >= 2 and not isinstance(module, (*NORMS, nn.Embedding, nn.EmbeddingBag))
 
 
@@ -167,7 +167,7 @@ _TEXT_FOR_NUMBER = (
 )
 
 
-def _made_too_early(made: Optimizer) -> OptionError:
+def _early_optimizer_error(made: Optimizer) -> OptionError:
     """Return what to write for an optimizer that is there; Accelerate's and others hold the one that was made in `optimizer`."""
     while isinstance(inside := getattr(made, "optimizer", None), Optimizer) and inside is not made:
         made = inside
@@ -189,7 +189,7 @@ def make_optimizers(
     `owners` gives the names of the other learners by the ids of their parameters.
     """
     if isinstance(factory, Optimizer):
-        raise _made_too_early(factory)
+        raise _early_optimizer_error(factory)
     if not callable(factory) or isinstance(factory, nn.Module):
         shown = type(factory).__name__ + "(...)" if isinstance(factory, nn.Module) else repr(factory)
         raise OptionError(
@@ -199,7 +199,7 @@ def make_optimizers(
     try:
         made = factory(parameters)
     except (TypeError, AttributeError) as error:
-        if said := _wrong_factory(error):
+        if said := _wrong_factory_message(error):
             raise OptionError(said) from error
         if "'str'" in str(error):
             error.add_note(_TEXT_FOR_NUMBER)
@@ -207,14 +207,16 @@ def make_optimizers(
     except OptionError:
         raise  # of p.groups, which has said all
     except ValueError as error:
-        raise OptionError(_refused_value(error, name)) from error
-    optimizers = OwnOptimizers(made) if isinstance(made, Sequence | Iterator) else OwnOptimizers([made])
-    _check_kinds(optimizers)
-    _check_membership(optimizers, parameters, name, owners)
+        raise OptionError(_refused_value_message(error, name)) from error
+    optimizers = (
+        ReadOnlyOptimizers(made) if isinstance(made, Sequence | Iterator) else ReadOnlyOptimizers([made])
+    )
+    _check_optimizer_types(optimizers)
+    _check_optimizer_parameters(optimizers, parameters, name, owners)
     return optimizers
 
 
-def _refused_value(error: ValueError, name: str) -> str:
+def _refused_value_message(error: ValueError, name: str) -> str:
     """Say why an optimizer refused what its factory gave it, and what it takes."""
     said = str(error)
     called = f"The optimizer of {name!r} could not be made: {said}."
@@ -241,7 +243,7 @@ _RANGES = {
 }
 
 
-def _wrong_factory(error: TypeError | AttributeError) -> str | None:
+def _wrong_factory_message(error: TypeError | AttributeError) -> str | None:
     """Say what to write where the factory's own call is what failed, not what it computes."""
     if isinstance(error, AttributeError):
         if not isinstance(error.obj, Parameters):
@@ -257,7 +259,7 @@ def _wrong_factory(error: TypeError | AttributeError) -> str | None:
         )
     frames = (frame for frame, _ in walk_tb(error.__traceback__))
     made = next((f for f in frames if f.f_code.co_name == "__init__" and "params" in f.f_locals), None)
-    given = None if made is None else _no_parameter(made.f_locals["params"])
+    given = None if made is None else _not_parameters_message(made.f_locals["params"])
     if given is None or made is None:
         return None
     name = type(made.f_locals["self"]).__name__
@@ -267,7 +269,7 @@ def _wrong_factory(error: TypeError | AttributeError) -> str | None:
     )
 
 
-def _no_parameter(given: Any) -> str | None:
+def _not_parameters_message(given: Any) -> str | None:
     """Return what an optimizer was given in the place of parameters, None where nothing was."""
     if isinstance(given, Tensor | Parameters):
         return None
@@ -276,16 +278,16 @@ def _no_parameter(given: Any) -> str | None:
     if callable(given):
         return f"{getattr(given, '__qualname__', type(given).__name__)} itself, which was not called,"
     if isinstance(given, Mapping):
-        return _no_parameter(given["params"]) if "params" in given else "a dict"
+        return _not_parameters_message(given["params"]) if "params" in given else "a dict"
     if isinstance(given, list | tuple):
-        return next((found for each in given if (found := _no_parameter(each))), None)
+        return next((found for each in given if (found := _not_parameters_message(each))), None)
     return None
 
 
-def _check_kinds(optimizers: Sequence[object]) -> None:
+def _check_optimizer_types(optimizers: Sequence[object]) -> None:
     for each in optimizers:
         if isinstance(each, Optimizer):
-            _check_constructor(each)
+            _check_optimizer_constructor(each)
             continue
         what = f"The optimizer factory returned {type(each).__name__}"
         if isinstance(each, Mapping | Sequence | LRScheduler):
@@ -300,7 +302,7 @@ def _check_kinds(optimizers: Sequence[object]) -> None:
         )
 
 
-def _check_constructor(optimizer: Optimizer) -> None:
+def _check_optimizer_constructor(optimizer: Optimizer) -> None:
     if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
         name = type(optimizer).__name__
         raise OptionError(
@@ -309,7 +311,7 @@ def _check_constructor(optimizer: Optimizer) -> None:
         )
 
 
-def _check_membership(
+def _check_optimizer_parameters(
     optimizers: Sequence[Optimizer],
     parameters: Parameters,
     name: str,
@@ -324,7 +326,7 @@ def _check_membership(
         whose = f", but of {' and '.join(map(repr, others))}" if others else ""
         shapes = [tuple(each.shape) for each in foreign[:4]]
         raise OptionError(
-            f"The optimizer{f' of {name!r}' if name else ''} holds {counted(len(foreign), 'parameter')} not of the learner{whose} "
+            f"The optimizer{f' of {name!r}' if name else ''} holds {plural(len(foreign), 'parameter')} not of the learner{whose} "
             f"(shapes {shapes}), so it would train something else and leave the module as it is. Use the parameters that the "
             "factory is given: lambda p: torch.optim.AdamW(p, lr=1e-3)."
         )
@@ -351,7 +353,7 @@ def choose_fused_optimizer(
     groups = optimizer.param_groups
     if any(group.get(name) is not None for group in groups for name in KERNEL_OPTIONS):
         return None
-    if has_wrong_kernel(optimizer):
+    if has_faulty_fused_kernel(optimizer):
         return f"{name}'s fused kernel computes wrong numbers from half-precision weights on a CPU in torch {torch.__version__}."
     if sparse:
         return f"{name}'s fused kernel takes no sparse gradients, which an embedding of this learner has."
@@ -364,7 +366,7 @@ def choose_fused_optimizer(
         or any(group.get("differentiable") for group in groups)
     ):
         return f"{name}'s fused kernel does not run here ({device.type}, or complex or differentiable parameters)."
-    if is_host(device) and name == "SGD" and not any(g["momentum"] for g in groups):
+    if is_cpu_device(device) and name == "SGD" and not any(g["momentum"] for g in groups):
         return "SGD without momentum is one addition; its fused kernel is no faster on a CPU (benchmarks/engine/fused.py)."
     for group in groups:
         group["fused"] = True
@@ -372,11 +374,11 @@ def choose_fused_optimizer(
     optimizer.defaults["fused"] = True
     # as torch's constructors set it for fused=True: whoever scales losses asks for it
     optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
-    put_step_counts(optimizer)
+    move_step_counts(optimizer)
     return f"{name} steps all parameters in one fused kernel, the fastest of torch's on a CPU (benchmarks/engine/fused.py)."
 
 
-def put_step_counts(optimizer: Optimizer) -> None:
+def move_step_counts(optimizer: Optimizer) -> None:
     """Have the numbers of steps where the kernel of their group reads them: a fused one's beside the parameters, else on the host.
 
     torch's Adagrad makes them in its constructor, before a kernel is chosen; a checkpoint may come from a machine with another one.
@@ -391,7 +393,7 @@ def put_step_counts(optimizer: Optimizer) -> None:
                 state["step"] = count.to(parameter.device if beside else "cpu", dtype)
 
 
-def has_wrong_kernel(optimizer: Optimizer) -> bool:
+def has_faulty_fused_kernel(optimizer: Optimizer) -> bool:
     """Whether torch's fused kernel for this optimizer is wrong here: SGD on a CPU reads and writes only a half of each vector
     of float16 or bfloat16 (torch 2.13; tests/engine/test_optimizers.py says when that is over)."""
     return isinstance(optimizer, torch.optim.SGD) and any(
@@ -418,7 +420,7 @@ def prepare_optimizer_momentum(optimizer: Optimizer) -> None:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
-def _as_given(value: Any) -> Any:
+def _copy_option_value(value: Any) -> Any:
     """Return an option as the code gave it: a list or dict in a group may be a cache that steps write into."""
     return copy.deepcopy(value) if isinstance(value, list | dict | set) else value
 
@@ -432,7 +434,7 @@ def _given_options(group: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a group that its schedule leaves alone; a rate that is a tensor, which one writes into, as a number."""
     left_out = ("params", *KERNEL_OPTIONS, *(_SCHEDULED if "initial_lr" in group else ()))
     return {
-        name: value.item() if isinstance(value, Tensor) and value.ndim == 0 else _as_given(value)
+        name: value.item() if isinstance(value, Tensor) and value.ndim == 0 else _copy_option_value(value)
         for name, value in group.items()
         if name not in left_out
     }

@@ -13,7 +13,7 @@ from truestep.core.wording import a_type
 from truestep.engine.averages import EMA
 from truestep.engine.buffer_rules import BufferRule
 from truestep.engine.clipping import Clip
-from truestep.engine.described import described
+from truestep.engine.described import describe_value
 from truestep.engine.precision import BUILT_IN, Precision
 from truestep.engine.precision.loss_scale import LossScale
 from truestep.engine.splitting import MicroBatch
@@ -54,12 +54,12 @@ class LearnerOptions:
     def as_given(self, clip: Clip | None, precision: Precision) -> dict[str, Any]:
         """Return what decides how a learner is trained, as text: classes of the user's own by their names and fields, too."""
         return {
-            "clip": described(clip),
-            "ema": described(self.ema),
-            "loss_scale": described(self.loss_scale),
-            "micro_batch": described(self.micro_batch),
-            "precision": precision.name if precision in BUILT_IN else described(precision),
+            "clip": describe_value(clip),
+            "ema": describe_value(self.ema),
+            "loss_scale": describe_value(self.loss_scale),
+            "micro_batch": describe_value(self.micro_batch),
+            "precision": precision.name if precision in BUILT_IN else describe_value(precision),
             "starts_at": self.starts_at,
             "compile": self.compile,
-            "buffers": described(dict(self.buffers) if self.buffers else None),
+            "buffers": describe_value(dict(self.buffers) if self.buffers else None),
         }

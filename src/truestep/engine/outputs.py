@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
-from truestep.core.wording import a_type, counted
+from truestep.core.wording import a_type, plural
 
 
 def check_loss_outputs(outputs: Any) -> dict[str, Tensor]:
@@ -47,14 +47,14 @@ class BatchOutputs:
                 "another; it must give the same names each time."
             )
         for name, value in outputs.items():
-            self._check(name, value, num_examples)
+            self._check_output(name, value, num_examples)
         self._parts.append({name: _detached_copy(value) for name, value in outputs.items()})
 
-    def _check(self, name: str, value: Tensor, num_examples: int | None) -> None:
+    def _check_output(self, name: str, value: Tensor, num_examples: int | None) -> None:
         dim = min(self.dim, value.ndim - 1)
         if num_examples not in (None, value.shape[dim]):
             raise LossError(
-                f"The output {name!r} has shape {tuple(value.shape)}, and the batch {counted(num_examples, 'example')}: they must "
+                f"The output {name!r} has shape {tuple(value.shape)}, and the batch {plural(num_examples, 'example')}: they must "
                 f"lie along dimension {dim} of it, as in the batch. Move them there (an LSTM's hidden state is (layers, batch, "
                 "features): hidden.transpose(0, 1)), or pass split=1 where they lie along dimension 1 of everything."
             )
@@ -64,10 +64,10 @@ class BatchOutputs:
         """Each output over the whole batch."""
         if self._joined is None:
             names = self._parts[0] if self._parts else {}
-            self._joined = {name: self._join([part[name] for part in self._parts]) for name in names}
+            self._joined = {name: self._join_parts([part[name] for part in self._parts]) for name in names}
         return self._joined
 
-    def _join(self, values: list[Tensor]) -> Tensor:
+    def _join_parts(self, values: list[Tensor]) -> Tensor:
         return values[0] if len(values) == 1 else torch.cat(values, min(self.dim, values[0].ndim - 1))
 
 

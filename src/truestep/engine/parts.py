@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from truestep.core.buffers import MovingBufferSnapshot, Place
 from truestep.core.modules import is_compiled_layer
-from truestep.core.wording import counted
+from truestep.core.wording import plural
 from truestep.engine.averages import LearnerAverage
 from truestep.engine.compiling import LossCompiler
 from truestep.engine.counters import UpdateCounters
@@ -19,7 +19,7 @@ from truestep.engine.optimizers import given_optimizer_options, optimizer_needs_
 from truestep.engine.options import LearnerOptions
 from truestep.engine.policy import GradientPolicy
 from truestep.engine.precision import Precision
-from truestep.engine.processes.compiles import tell_of_compiles
+from truestep.engine.processes.compiles import announce_compiles
 from truestep.engine.schedules.stepping import LearnerSchedules
 from truestep.engine.switches import ModuleSwitches
 from truestep.engine.transient import TransientLearnerBuffers
@@ -57,7 +57,7 @@ class LearnerParts:
 
     def __repr__(self) -> str:
         count = sum(parameter.numel() for parameter in self.weights.parameters)
-        return f"Learner({self.name!r}, {type(self.module).__name__}, {counted(count, 'parameter')}, {self.precision.name})"
+        return f"Learner({self.name!r}, {type(self.module).__name__}, {plural(count, 'parameter')}, {self.precision.name})"
 
     def __post_init__(self) -> None:
         self.name: str = self.options.name
@@ -72,7 +72,7 @@ class LearnerParts:
         self.needs_closure = optimizer_needs_closure(self.optimizers)
         self.compiler = LossCompiler() if self.options.compile else None
         if self.compiler is not None and self.context.world is not None:
-            tell_of_compiles(self.context.world)
+            announce_compiles(self.context.world)
         device = self.context.device
         # Made once: nearly all updates give one of these two answers.
         self.not_skipped: Tensor = torch.zeros((), dtype=torch.bool, device=device)

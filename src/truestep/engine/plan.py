@@ -11,14 +11,14 @@ from torch import Tensor
 
 from truestep.core.buffers import BufferSnapshot, Place
 from truestep.core.errors import OptionError
-from truestep.core.random_streams import host_random_streams, set_host_random_streams
-from truestep.engine.batch_statistics import BuffersOfParts, warn_of_batch_statistics
+from truestep.core.random_streams import host_rng_states, set_host_rng_states
+from truestep.engine.batch_statistics import MicroBatchBuffers, warn_of_batch_statistics
 from truestep.engine.changes import changes
 from truestep.engine.isolation import LearnerIsolation
 from truestep.engine.losses import LossOutput
 from truestep.engine.parts import LearnerParts
 from truestep.engine.precision import Precision
-from truestep.engine.rows_taken import RowsTaken
+from truestep.engine.rows_taken import SingleRowCheck
 from truestep.engine.sharing import SharedParameters
 from truestep.engine.side_effects import LossSideEffects
 from truestep.engine.unowned_parameters import UnownedParameters
@@ -34,7 +34,7 @@ class UpdatePlan:
     """
 
     def __init__(self, asked: Sequence[LearnerParts]) -> None:
-        _check_distinct(asked)
+        _check_distinct_learners(asked)
         self.asked, self.context = list(asked), asked[0].context
         self.learners = [learner for learner in asked if learner.started]
         everybody = list(self.context.learners.values())
@@ -44,24 +44,24 @@ class UpdatePlan:
         for learner in everybody:
             changes.watch(learner.module)
             learner.buffers.find()
-        self._decide_when()
-        self._decide_keys()
-        self._decide_how()
-        self._decide_what_is_looked_at(everybody)
-        self._decide_what_is_kept(everybody)
+        self._decide_valid_steps()
+        self._decide_random_keys()
+        self._decide_loss_call()
+        self._decide_checks(everybody)
+        self._decide_snapshots(everybody)
 
-    def _decide_when(self) -> None:
+    def _decide_valid_steps(self) -> None:
         """The plan holds from the first of two steps on, and before the second."""
         self._from = max((each.options.starts_at for each in self.learners), default=0)
         waiting = [each.options.starts_at for each in self.asked if not each.started]
         self._until: float = min(waiting, default=math.inf)
 
-    def _decide_keys(self) -> None:
+    def _decide_random_keys(self) -> None:
         """Whose keys the update draws by, and who counts it: none where no learner has started, as it is no update then."""
         self.keys = min((each.keys for each in self.learners or self.asked), key=attrgetter("place"))
         self.counting_keys = [*{id(each.keys): each.keys for each in self.learners}.values()]
 
-    def _decide_how(self) -> None:
+    def _decide_loss_call(self) -> None:
         """How the loss is called, where gradients are, with what their backward starts, and what other processes do."""
         self.precision = self._common_precision()
         self._compiler = next((learner.compiler for learner in self.learners if learner.compiler), None)
@@ -80,7 +80,7 @@ class UpdatePlan:
         names = " and ".join(repr(learner.name) for learner in self.learners)
         self.hooks = self.context.strategy.hooks(self.weights, names)
 
-    def _decide_what_is_looked_at(self, everybody: list[LearnerParts]) -> None:
+    def _decide_checks(self, everybody: list[LearnerParts]) -> None:
         """What a loss must not do, and parameters that would never change or change twice; nothing where there are none."""
         self.side_effects = LossSideEffects(self.learners)
         owned = {id(weight) for learner in everybody for weight in learner.weights.parameters}
@@ -89,10 +89,10 @@ class UpdatePlan:
         self.unowned = None if self.hooks.divides_weights else UnownedParameters(self.names, owned)
         flags = (LeftOutParameters(self.learners), SharedParameters(everybody))
         self._flags = [each for each in flags if each]
-        self.rows_taken = RowsTaken(self.context.given)
+        self.rows_taken = SingleRowCheck(self.context.given)
         self._warned = False
 
-    def _decide_what_is_kept(self, everybody: list[LearnerParts]) -> None:
+    def _decide_snapshots(self, everybody: list[LearnerParts]) -> None:
         """Everybody's buffers are kept: others' are put back, and one's own where the update is not applied."""
         self.buffers = [learner.buffers for learner in everybody if learner.buffers]
         self._spectral: list[Place] = [place for learner in everybody for place in learner.spectral_places]
@@ -178,15 +178,15 @@ class UpdatePlan:
 
     def snapshot(self) -> Callable[[], None]:
         """Return what puts back all that a failed attempt could change: buffers, the host's random streams (torch's are keyed)."""
-        streams = host_random_streams()
+        streams = host_rng_states()
 
         def restore() -> None:
             self.restore_buffers()
-            set_host_random_streams(streams)
+            set_host_rng_states(streams)
 
         return restore
 
-    def begin_anew(self, before: Callable[[], None] | None) -> None:
+    def restart_attempt(self, before: Callable[[], None] | None) -> None:
         """Put back what a failed attempt has changed: what was kept `before` it, at least the buffers."""
         self.clear_gradients()
         (before or self.restore_buffers)()
@@ -239,22 +239,22 @@ class UpdatePlan:
                 scaler.scale.copy_(scale)
         return scale
 
-    def accumulate_half(self) -> None:
+    def accumulate_in_float32(self) -> None:
         """Add half-precision gradients to float32 sums, where 512 micro-batches lose no digits."""
         for weights in self._half:
             weights.accumulate()
 
-    def warn_of_batch_statistics(self, num_parts: int) -> BuffersOfParts | None:
+    def warn_of_batch_statistics(self, num_parts: int) -> MicroBatchBuffers | None:
         """Say once which layers make a split update differ from the whole one; return what says it of buffers, behind a part."""
         if self._warned or num_parts < 2:
             return None
         self._warned = True
         modules = [learner.module for learner in self.learners]
         warn_of_batch_statistics(modules)
-        return BuffersOfParts(modules)
+        return MicroBatchBuffers(modules)
 
 
-def _check_distinct(learners: Sequence[LearnerParts]) -> None:
+def _check_distinct_learners(learners: Sequence[LearnerParts]) -> None:
     if len({id(learner) for learner in learners}) < len(learners):
         raise OptionError("ts.update was given the same learner twice; name each once.")
     if len({id(learner.context) for learner in learners}) > 1:

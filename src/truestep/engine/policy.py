@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import is_host
+from truestep.core.accelerator import is_cpu_device
 from truestep.core.errors import NonFiniteError
 from truestep.engine.clipping import Clip
 from truestep.engine.precision.loss_scale import Scaler, gradients_by_dtype
@@ -24,7 +24,7 @@ class FiniteGradientCheck:
     def __init__(self, device: torch.device, weights: Sequence[Tensor]) -> None:
         self._one = torch.ones((), dtype=torch.float32, device=device)
         self._found = torch.zeros((), dtype=torch.float32, device=device)
-        flag: Any = self._found.numpy() if is_host(device) else None
+        flag: Any = self._found.numpy() if is_cpu_device(device) else None
         self._seen = None if flag is None else memoryview(flag)
         """The flag in the memory of the host, where reading it is no call of torch."""
         self._is_one_kind = {weight.dtype for weight in weights} == {torch.float32}
@@ -93,7 +93,9 @@ VERDICTS: dict[UpdateEvidence, dict[NonFinite, UpdateVerdict]] = {
 }
 
 
-def evidence_of(*, empty: bool, overflow: bool, is_finite: bool, overflows_in_a_row: int) -> UpdateEvidence:
+def make_update_evidence(
+    *, empty: bool, overflow: bool, is_finite: bool, overflows_in_a_row: int
+) -> UpdateEvidence:
     """Return what the flags of an update say; `is_finite` is of the loss alone where the gradient overflowed."""
     if empty:
         return UpdateEvidence.EMPTY
@@ -146,7 +148,7 @@ class GradientPolicy:
         """Return what is done with an update of which this was seen."""
         return VERDICTS[evidence][self.nonfinite]
 
-    def device_flag(self, sums: LossTotals, measured: Tensor | None) -> Tensor:
+    def skip_flag_on_device(self, sums: LossTotals, measured: Tensor | None) -> Tensor:
         """Return 1.0 on the device where the update must not be applied, else 0.0: the table, without waiting for the device."""
         flag = torch.zeros((), dtype=torch.float32, device=sums.loss.device)
         if self.scaler is not None:

@@ -7,10 +7,10 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from truestep.core.called_values import properties_are_no_methods
+from truestep.core.called_values import refuse_property_calls
 from truestep.core.errors import LossError, OptionError
 from truestep.core.guidance import guidance
-from truestep.core.held import OneObject
+from truestep.core.held import NotIterableObject
 from truestep.engine.clipping.base import gradient_norms, total_gradient_norm
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
@@ -19,7 +19,7 @@ MOST_NOTED_VALUES = 1 << 15
 """Of a gradient that is copied for its norm."""
 
 
-class NotedGradientNorm:
+class DeferredGradientNorm:
     """The norm of gradients that were copied, computed where somebody reads it; its bits are the same."""
 
     __slots__ = ("_copy", "_sizes", "number")
@@ -48,9 +48,9 @@ class NotedGradientNorm:
         self.number, self._copy = number, None
 
 
-def read_gradient_norms(noted: Iterable[NotedGradientNorm]) -> None:
+def read_gradient_norms(noted: Iterable[DeferredGradientNorm]) -> None:
     """Compute many norms in few calls; each has the bits that it has alone (tests/engine/test_means.py)."""
-    alike: dict[tuple[int, torch.dtype], list[tuple[NotedGradientNorm, list[Tensor]]]] = {}
+    alike: dict[tuple[int, torch.dtype], list[tuple[DeferredGradientNorm, list[Tensor]]]] = {}
     for each in noted:
         if each.number is not None:
             continue
@@ -63,8 +63,8 @@ def read_gradient_norms(noted: Iterable[NotedGradientNorm]) -> None:
             each.become(number)
 
 
-@properties_are_no_methods("update")
-class Update(OneObject):
+@refuse_property_calls("update")
+class Update(NotIterableObject):
     """What one update of one learner gave; every value is a 0-d tensor on the device, read only if you read it.
 
     Attributes:
@@ -116,12 +116,12 @@ class Update(OneObject):
     @property
     def has_gradient(self) -> bool:
         """Whether `gradient_norm` is known or can still be computed."""
-        return self._known_norm is not None or self._number == self._weights.num_cleared
+        return self._spent_gradient_norm is not None or self._number == self._weights.num_cleared
 
     @property
     def gradient_norm(self) -> Tensor:
         """The norm of the normalised gradient before clipping; without a clip it is computed when first asked for."""
-        if self._known_norm is None:
+        if self._spent_gradient_norm is None:
             # the gradients that are there now may be of a later update, whose norm this is not
             if self._number != self._weights.num_cleared:
                 raise LossError(
@@ -134,36 +134,36 @@ class Update(OneObject):
         return self._norm
 
     @property
-    def _known_norm(self) -> Tensor | None:
+    def _spent_gradient_norm(self) -> Tensor | None:
         # a save has let go of the gradients, and has kept their norm for whoever asks
         spent = self._weights.spent.norm
         if self._norm is None and spent is not None and spent[0] == self._number:
             self._norm = spent[1]
         return self._norm
 
-    def note_norm(self) -> Tensor | NotedGradientNorm:
+    def note_norm(self) -> Tensor | DeferredGradientNorm:
         """Return the gradient's norm, of a small gradient on a CPU as one that is computed later.
 
         Its kernels take three times as long in the middle of updates, where others have driven them from the caches.
         """
         weights = self._weights
-        is_there = self._known_norm is None and self.has_gradient
+        is_there = self._spent_gradient_norm is None and self.has_gradient
         # a copy of a larger one costs more than it saves
         if is_there and weights.num_at_hand <= MOST_NOTED_VALUES:
             tensors = weights.gather().tensors
             if len(tensors) == len(weights.sizes) and all(map(Tensor.is_contiguous, tensors)):
-                return NotedGradientNorm(tensors, weights.sizes)
+                return DeferredGradientNorm(tensors, weights.sizes)
         return self.gradient_norm
 
     def __format__(self, spec: str) -> str:
-        return _is_no_number() if spec else repr(self)
+        return _refuse_number_conversion() if spec else repr(self)
 
     def __repr__(self) -> str:
         metrics = "".join(f", {name}={float(value):.6g}" for name, value in self.metrics.items())
         return f"Update(loss={float(self.loss):.6g}{metrics}, skipped={bool(self.skipped)})"
 
 
-def update_result(weights: LearnerWeights, sums: LossTotals, norm: Tensor | None, skipped: Tensor) -> Update:
+def make_update(weights: LearnerWeights, sums: LossTotals, norm: Tensor | None, skipped: Tensor) -> Update:
     """Return what an update gave; `norm` of its gradient, where that was measured."""
     # past the constructor, which refuses users, and costs a call
     update: Update = object.__new__(Update)
@@ -176,7 +176,7 @@ def update_result(weights: LearnerWeights, sums: LossTotals, norm: Tensor | None
     return update
 
 
-def _is_no_number(*_: object) -> NoReturn:
+def _refuse_number_conversion(*_: object) -> NoReturn:
     raise TypeError(
         "What net.update returned is no number, as it holds the loss, the gradient's norm and more. Its loss is update.loss, a "
         "tensor; float(update.loss) is a number."
@@ -184,4 +184,4 @@ def _is_no_number(*_: object) -> NoReturn:
 
 
 for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "float", "lt", "le", "gt", "ge"):  # fmt: skip
-    setattr(Update, f"__{_name}__", _is_no_number)
+    setattr(Update, f"__{_name}__", _refuse_number_conversion)

@@ -11,7 +11,9 @@ from truestep.engine.parts import LearnerParts
 from truestep.engine.precision import Precision
 
 
-def check_sharing(module: nn.Module, name: str, precision: Precision, others: Iterable[LearnerParts]) -> None:
+def check_shared_parameters(
+    module: nn.Module, name: str, precision: Precision, others: Iterable[LearnerParts]
+) -> None:
     """Raise an OptionError if `module` has parameters of another learner that train, or that it would cast to another type."""
     for other in others:
         owned = {id(parameter): key for key, parameter in other.weights.named}

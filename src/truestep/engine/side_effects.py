@@ -30,7 +30,7 @@ class LossSideEffects:
     def begin(self, *, cleared: bool) -> None:
         """A loss is about to be called; `cleared`: no parameter has a gradient yet. Steps are refused until `end`."""
         # Without gradients there is nothing to note: any that is there afterwards was made by the loss.
-        self._before = None if cleared else self._gradients()
+        self._before = None if cleared else self._gradients_and_versions()
         BEFORE_STEPS[self] = self._refuse
 
     def end(self) -> None:
@@ -45,11 +45,11 @@ class LossSideEffects:
             return
         # by identity and by version: a loss may replace a gradient, or write to it where it stands
         (gradients, versions), self._before = self._before, None
-        now, versions_now = self._gradients()
+        now, versions_now = self._gradients_and_versions()
         if versions != versions_now or not all(map(is_, gradients, now)):
             raise LossError(_CHANGED_GRADIENTS)
 
-    def _gradients(self) -> tuple[list[Tensor | None], list[int]]:
+    def _gradients_and_versions(self) -> tuple[list[Tensor | None], list[int]]:
         """Return the gradients, and how often each was written to."""
         gradients: list[Tensor | None] = list(map(_gradient, self._weights))
         return gradients, [gradient._version for gradient in gradients if gradient is not None]
@@ -63,10 +63,10 @@ class LossSideEffects:
         }
         stepped = [owners.get(id(each)) for each in optimizer_parameters(optimizer)]
         if name := next(filter(None, stepped), None):
-            raise stepped_in_loss(optimizer, name)
+            raise step_in_loss_error(optimizer, name)
 
 
-def stepped_in_loss(optimizer: Optimizer, name: str) -> LossError:
+def step_in_loss_error(optimizer: Optimizer, name: str) -> LossError:
     """Return the error for a loss that steps an optimizer which holds parameters of the learner `name`."""
     return LossError(
         f"The loss function stepped an optimizer ({type(optimizer).__name__}) that holds parameters of {name!r}: they would be "
@@ -94,20 +94,20 @@ def refuse_graph_without_example(batch: Batch) -> None:
 
 
 def _refuse_graph(batch: Batch, message: str) -> None:
-    def look(tensor: Tensor) -> Tensor:
+    def refuse_tensor_with_graph(tensor: Tensor) -> Tensor:
         # a leaf, as data is, has no graph to go through
         if tensor.grad_fn is not None:
             raise LossError(message)
         return tensor
 
     if is_pair_batch(batch):
-        look(batch[0])
-        look(batch[1])
+        refuse_tensor_with_graph(batch[0])
+        refuse_tensor_with_graph(batch[1])
     else:
-        map_batch_tensors(look, batch)
+        map_batch_tensors(refuse_tensor_with_graph, batch)
 
 
-def used_graph_error(error: BaseException, why: str | None) -> LossError | None:
+def reused_graph_error(error: BaseException, why: str | None) -> LossError | None:
     """Return a clear error if `error` says that a graph was gone through twice; `why` the update does so itself."""
     # torch has no class of its own for it, so its words are asked
     if "backward through the graph a second time" not in str(error):

@@ -22,7 +22,7 @@ from truestep.engine.late_parts import (
     late_optimizer_groups,
 )
 from truestep.engine.optimizer_states import loadable_optimizer_state, saved_optimizer_state
-from truestep.engine.optimizers import KERNEL_OPTIONS, optimizer_parameters, put_step_counts
+from truestep.engine.optimizers import KERNEL_OPTIONS, move_step_counts, optimizer_parameters
 from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
 from truestep.engine.unsaved import stateful_clip
@@ -61,7 +61,7 @@ def learner_state(learner: LearnerParts) -> dict[str, Any]:
         state["averages"] = learner.average.state_dict()
     if (clip := stateful_clip(learner.policy.clip)) is not None:
         state["clip"] = clip.state_dict()
-    if masters := learner.weights.masters:
+    if masters := learner.weights.master_parameters:
         state["masters"] = {name: master.detach() for name, master in masters.items()}
     if buffers := learner.transient.state_dict():
         state["buffers"] = buffers
@@ -71,7 +71,7 @@ def learner_state(learner: LearnerParts) -> dict[str, Any]:
 def _module_state(learner: LearnerParts) -> dict[str, Any]:
     """Return the module's state, with the weights also where the average stands in their place."""
     state = dict(learner.module.state_dict())
-    behind = learner.average.weights_behind(learner.module) if learner.average else {}
+    behind = learner.average.original_weights_by_name(learner.module) if learner.average else {}
     return state | {name: weight.detach() for name, weight in behind.items() if name in state}
 
 
@@ -81,8 +81,8 @@ def check_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     mine = learner_state(learner)
     mine["optimizers"] = expected_with_late_groups(learner, mine, state)
     mine["modules"] = expected_with_late_buffers(learner, mine["modules"], state)
-    mine["modules"] = _as_grown(learner.module, mine["modules"], state.get("modules", {}))
-    problems = _differences(mine, state)
+    mine["modules"] = _with_saved_resized_buffers(learner.module, mine["modules"], state.get("modules", {}))
+    problems = _state_differences(mine, state)
     problems += [
         f"an unexpected buffer {name}" for name in learner.transient.unknown(state.get("buffers", {}))
     ]
@@ -96,7 +96,7 @@ def check_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
         )
 
 
-def _own_buffers(module: torch.nn.Module) -> dict[str, Tensor]:
+def _resizable_buffers(module: torch.nn.Module) -> dict[str, Tensor]:
     """Return the buffers that may grow in training, as observers of quantisation have; those of torch.nn tell the architecture."""
     return {
         f"{path}.{name}" if path else name: buffer
@@ -106,9 +106,11 @@ def _own_buffers(module: torch.nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _as_grown(module: torch.nn.Module, mine: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
+def _with_saved_resized_buffers(
+    module: torch.nn.Module, mine: dict[str, Any], saved: dict[str, Any]
+) -> dict[str, Any]:
     """Return `mine` with the saved ones for buffers that may have another size, with as many dimensions."""
-    may_grow = _own_buffers(module).keys() & mine.keys() & saved.keys()
+    may_grow = _resizable_buffers(module).keys() & mine.keys() & saved.keys()
     return mine | {
         name: saved[name]
         for name in may_grow
@@ -116,7 +118,7 @@ def _as_grown(module: torch.nn.Module, mine: dict[str, Any], saved: dict[str, An
     }
 
 
-def _differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
+def _state_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
     new, gone = (
         [part for part in a if part not in b and part not in _OPTIONAL]
         for a, b in ((mine, saved), (saved, mine))
@@ -164,14 +166,14 @@ def _optimizer_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[
 def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
     from truestep.checkpoints.differences import compare_weight_names
 
-    found = compare_weight_names(_shapes(mine), _shapes(saved))
+    found = compare_weight_names(_tensor_shapes(mine), _tensor_shapes(saved))
     differences = found.differences
     renamed = [f"{other}, expected {name}" for name, other in found.pairs.items() if name != other]
     others = (*differences.missing, *differences.unexpected, *differences.reshaped)
     return [*renamed, *map(str, others)]
 
 
-def _shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def _tensor_shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) if isinstance(value, Tensor) else () for name, value in tensors.items()}
 
 
@@ -257,13 +259,13 @@ def load_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
         state = divided_learner_state(learner, state)
     learner.counters.load_state_dict(state["counters"])
     add_late_buffers(learner, state)
-    for name, buffer in _own_buffers(learner.module).items():
+    for name, buffer in _resizable_buffers(learner.module).items():
         if name in state["modules"] and buffer.shape != state["modules"][name].shape:
             # torch's load_state_dict refuses another shape, and a buffer in the place of this one would lose its other names.
             buffer.resize_(state["modules"][name].shape)
-    are_alike = _are_of_one_dtype(learner.module.state_dict(), state["modules"])
+    are_alike = _has_same_dtypes(learner.module.state_dict(), state["modules"])
     learner.module.load_state_dict(state["modules"])
-    for name, master in learner.weights.masters.items():
+    for name, master in learner.weights.master_parameters.items():
         master.copy_(state["masters"][name])
     for optimizer, saved in zip(learner.optimizers, state["optimizers"], strict=True):
         _load_optimizer(optimizer, saved, keep_dtypes=are_alike)
@@ -282,17 +284,17 @@ def keep_buffers(learner: LearnerParts) -> Callable[[], None]:
     kept = {name: buffer.detach().clone() for name, buffer in learner.module.named_buffers()}
 
     @torch.no_grad()
-    def put_back() -> None:
+    def restore_kept_buffers() -> None:
         for name, buffer in learner.module.named_buffers():
             if name in kept:
                 if buffer.shape != kept[name].shape:
                     buffer.resize_(kept[name].shape)
                 buffer.copy_(kept[name])
 
-    return put_back
+    return restore_kept_buffers
 
 
-def _are_of_one_dtype(own: dict[str, Any], saved: dict[str, Any]) -> bool:
+def _has_same_dtypes(own: dict[str, Any], saved: dict[str, Any]) -> bool:
     """Whether the weights were saved in the precision that they have now."""
     return all(
         own[name].dtype == tensor.dtype
@@ -311,7 +313,7 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any], *, 
     optimizer.defaults.update(defaults)
     for group, kernel in zip(optimizer.param_groups, kernels, strict=True):
         group.update({key: value for key, value in kernel.items() if key in group})
-    put_step_counts(optimizer)
+    move_step_counts(optimizer)
     if keep_dtypes:
         _keep_dtypes(optimizer, saved)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from truestep.core.errors import LossError, NonFiniteError
 from truestep.engine.clipping.base import Gradients, gradient_norms, total_gradient_norm
 from truestep.engine.delayed_reports import UpdateReport
-from truestep.engine.losses import negative_loss_weights
+from truestep.engine.losses import negative_weights_error
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import (
     APPLY,
@@ -24,10 +24,10 @@ from truestep.engine.policy import (
     GradientPolicy,
     UpdateEvidence,
     UpdateVerdict,
-    evidence_of,
+    make_update_evidence,
     nonfinite_error,
 )
-from truestep.engine.result import Update, update_result
+from truestep.engine.result import Update, make_update
 from truestep.engine.strategies import UpdateHooks
 from truestep.engine.sums import LossTotals
 
@@ -56,7 +56,7 @@ def decide_steps(hooks: UpdateHooks, learners: Sequence[LearnerParts], sums: Los
         evidence = verdict = None
         # on an accelerator nobody waits for this update's flags: the report of an earlier one is read instead
         if learner.delayed is None:
-            evidence = _read_flags(learner, sums, measured)
+            evidence = _read_update_flags(learner, sums, measured)
             verdict = VERDICTS[evidence][learner.policy.nonfinite]
             if verdict is RAISE:
                 size = None if measured is None else float(measured)
@@ -73,7 +73,7 @@ def prepare_gradients(
 ) -> tuple[Gradients, Measured]:
     """Normalise, measure and clip a learner's gradients; return them and their norm before, or what says that it is finite."""
     weights, policy, factor = learner.weights, learner.policy, sums.factor
-    if weights.hooks_are_due or (not sums.num_parts and weights.have_hooks()):  # others went backward
+    if weights.hooks_are_due or (not sums.num_parts and weights.has_hooks()):  # others went backward
         weights.call_hooks(factor)
         factor = None
     gradients = weights.gather(rows_once=policy.measures_norm)
@@ -88,19 +88,19 @@ def prepare_gradients(
         policy.scaler.found_inf = hooks.joined(policy.scaler.found_inf, math.inf)
     elif factor is not None:
         torch._foreach_mul_(gradients.tensors, factor)
-    measured = _measure(hooks, policy, gradients.tensors, sums)
+    measured = _measure_gradients(hooks, policy, gradients.tensors, sums)
     if policy.clip is not None:
         assert isinstance(measured, Tensor)
         if policy.clip.may_draw:  # of the whole batch, and not of its last part
             learner.context.draws.begin(0)
-            learner.context.random.set(learner.context.keys.of_clip(learner.context.step, learner.name))
+            learner.context.random.set(learner.context.keys.clip_key(learner.context.step, learner.name))
         policy.clip.apply(gradients, measured)
     if weights.has_half:
         weights.put_back(gradients)
     return gradients, measured
 
 
-def _measure(
+def _measure_gradients(
     hooks: UpdateHooks, policy: GradientPolicy, gradients: list[Tensor], sums: LossTotals
 ) -> Measured:
     """Measure gradients; the pass that looks whether they are finite looks at the losses too, where these are at hand."""
@@ -119,7 +119,7 @@ def _measure(
     return measured
 
 
-def _read_flags(learner: LearnerParts, sums: LossTotals, measured: Measured) -> UpdateEvidence:
+def _read_update_flags(learner: LearnerParts, sums: LossTotals, measured: Measured) -> UpdateEvidence:
     """Read the flags, which are there already (a CPU) or have to be waited for."""
     policy = learner.policy
     if sums.may_be_empty and not sums.total:
@@ -133,7 +133,7 @@ def _read_flags(learner: LearnerParts, sums: LossTotals, measured: Measured) -> 
         )
         if is_finite:
             return FINITE
-    return evidence_of(
+    return make_update_evidence(
         empty=False,
         overflow=overflow,
         is_finite=is_finite,
@@ -145,7 +145,7 @@ def apply_step(step: LearnerStep, sums: LossTotals) -> Update:
     """Make one learner's step, or skip it, and tell the observer."""
     learner, evidence = step.learner, step.evidence
     learner.counters.attempts += 1
-    update = update_result(learner.weights, sums, step.norm, learner.not_skipped)
+    update = make_update(learner.weights, sums, step.norm, learner.not_skipped)
     grad_mode = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)  # torch.no_grad() costs a microsecond more
     try:
@@ -153,12 +153,12 @@ def apply_step(step: LearnerStep, sums: LossTotals) -> Update:
             update.skipped = _step_on_device(learner, sums, step.measured)
         else:
             if learner.policy.scaler is not None and evidence is not EMPTY:
-                learner.policy.scaler.adapt()
+                learner.policy.scaler.update_loss_scale()
             if step.verdict is APPLY:
                 step_optimizers(learner, step.gradients)
-                note_applied(learner)
+                record_applied_update(learner)
             else:
-                update.skipped = note_skipped(learner, evidence)
+                update.skipped = record_skipped_update(learner, evidence)
     except BaseException:
         learner.context.torn_at = learner.context.step
         raise
@@ -184,25 +184,25 @@ def step_optimizers(learner: LearnerParts, gradients: Gradients | None = None) -
         learner.weights.copy_masters()
 
 
-def note_applied(learner: LearnerParts) -> None:
+def record_applied_update(learner: LearnerParts) -> None:
     """Count an update that was applied: schedule and average move with it."""
-    learner.counters.note_applied()
+    learner.counters.count_applied()
     if learner.schedules.per_update:
-        learner.schedules.update_applied()
+        learner.schedules.step_after_update()
     if learner.average is not None:
         learner.average.update(learner.counters.updates)
 
 
-def note_skipped(learner: LearnerParts, evidence: UpdateEvidence) -> Tensor:
+def record_skipped_update(learner: LearnerParts, evidence: UpdateEvidence) -> Tensor:
     """Count an update that is skipped, with nothing left of it; return the flag that says so."""
     learner.buffers.restore()
-    learner.counters.note_skipped(overflow=evidence in OVERFLOWS)
+    learner.counters.count_skipped(overflow=evidence in OVERFLOWS)
     return learner.was_skipped
 
 
 def nonfinite_error_of(learner: LearnerParts, step: int, loss: float, norm: float | None) -> NonFiniteError:
     """Return the error for a loss or gradient of this learner that was NaN or infinite at a step."""
-    return nonfinite_error(learner.name, step, loss, norm, spoilt=not learner.weights.are_finite())
+    return nonfinite_error(learner.name, step, loss, norm, spoilt=not learner.weights.has_finite_parameters())
 
 
 # ---------------------------------------------------------------------- where the device decides
@@ -213,12 +213,12 @@ def _step_on_device(learner: LearnerParts, sums: LossTotals, measured: Measured)
     assert learner.delayed is not None
     assert not isinstance(measured, float)  # on an accelerator it is a tensor
     policy = learner.policy
-    flag = policy.device_flag(sums, measured)
+    flag = policy.skip_flag_on_device(sums, measured)
     for optimizer in learner.optimizers:
         optimizer.grad_scale, optimizer.found_inf = None, flag  # type: ignore[attr-defined]
     step_optimizers(learner)
     if policy.scaler is not None:
-        policy.scaler.adapt(sums.weight == 0 if sums.may_be_empty else None)
+        policy.scaler.update_loss_scale(sums.weight == 0 if sums.may_be_empty else None)
     if learner.buffers and (policy.may_skip or sums.may_be_empty):
         learner.buffers.restore_where(flag)
     if learner.average is not None:  # of statistics too, so after these: 0 times NaN is NaN
@@ -229,29 +229,29 @@ def _step_on_device(learner: LearnerParts, sums: LossTotals, measured: Measured)
 
 def receive_update_report(learner: LearnerParts) -> None:
     """Learn what became of the last update: schedule, counters and policy follow it now."""
-    report = learner.delayed.receive() if learner.delayed is not None else None
+    report = learner.delayed.wait_for_report() if learner.delayed is not None else None
     if report is not None:
-        follow_update_report(learner, report)
+        apply_update_report(learner, report)
 
 
-def follow_update_report(learner: LearnerParts, report: UpdateReport) -> None:
+def apply_update_report(learner: LearnerParts, report: UpdateReport) -> None:
     """Take in what the device decided about an update."""
     counters = learner.counters
     if report.least < 0:
-        counters.note_skipped()
-        raise negative_loss_weights()
+        counters.count_skipped()
+        raise negative_weights_error()
     if not report.skipped:
-        counters.note_applied()
-        learner.schedules.update_applied()
+        counters.count_applied()
+        learner.schedules.step_after_update()
         return
     # What was skipped with weights overflowed where there is a scale, and else is not finite.
     overflow = learner.policy.scaler is not None
-    evidence = evidence_of(
+    evidence = make_update_evidence(
         empty=report.empty,
         overflow=overflow,
         is_finite=overflow and math.isfinite(report.loss),
         overflows_in_a_row=counters.overflows_in_a_row,
     )
-    counters.note_skipped(overflow=evidence in OVERFLOWS)
+    counters.count_skipped(overflow=evidence in OVERFLOWS)
     if learner.policy.judge(evidence) is RAISE:
         raise nonfinite_error_of(learner, report.step, report.loss, report.norm)

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
-from truestep.engine.losses import LossOutput, negative_loss_weights, nonzero_loss_weight
+from truestep.engine.losses import LossOutput, negative_weights_error, nonzero_loss_weight
 from truestep.engine.means import (
     Noted,
+    deferred_mean,
+    deferred_mean_value,
+    deferred_means,
     metric_means_as_numbers,
-    noted_metric_mean,
-    noted_metric_means,
-    noted_metric_value,
 )
 from truestep.engine.outputs import BatchOutputs
 
@@ -75,7 +75,7 @@ class LossTotals:
             self._expected = self._expected()
         return self._expected
 
-    def expect(self, number: float | Callable[[], int]) -> None:
+    def set_expected_examples(self, number: float | Callable[[], int]) -> None:
         """Divide by so many, or by what waits for the other processes and returns it."""
         self._expected = number
 
@@ -84,12 +84,12 @@ class LossTotals:
         if self._adds_up:
             loss: Tensor | float = torch.stack(self._means).sum()
         else:
-            loss = self._total_of(self._means) if self._means else 0.0
+            loss = self._total_of_means(self._means) if self._means else 0.0
         names = self._metrics[0] if self._metrics else {}
         return (
             self.total,
             loss,
-            {name: self._total_of([each[name] for each in self._metrics]) for name in names},
+            {name: self._total_of_means([each[name] for each in self._metrics]) for name in names},
         )
 
     def become(
@@ -116,9 +116,9 @@ class LossTotals:
             self._adds_up = True
             mean, weight = values.detach(), num_examples or 1
         elif weights is None:
-            mean, weight = noted_metric_mean(values), values.numel()
+            mean, weight = deferred_mean(values), values.numel()
         else:
-            self._note_negative(weights)
+            self._note_negative_weights(weights)
             mean, weight = part.mean, weights.sum()
             self.may_be_empty = True
         self._means.append(mean)
@@ -134,9 +134,9 @@ class LossTotals:
         self.total = self.total + weight
         self._loss = None
         if self.has_more or part.metrics or part.outputs:
-            self._add_more(part)
+            self._add_metrics_and_outputs(part)
 
-    def _add_more(self, part: LossOutput) -> None:
+    def _add_metrics_and_outputs(self, part: LossOutput) -> None:
         """Add what a loss gave besides its values."""
         self.has_more = True
         if part.outputs or self._outputs is not None:
@@ -147,7 +147,7 @@ class LossTotals:
                 "must give the same names each time."
             )
         if part.metrics or self._metrics:
-            self._metrics.append(_means_of(part))
+            self._metrics.append(_metric_means(part))
 
     def _add_outputs(self, part: LossOutput) -> None:
         if self._outputs is None:
@@ -161,17 +161,17 @@ class LossTotals:
         """What the loss handed out, over all parts."""
         return {} if self._outputs is None else self._outputs.joined
 
-    def take_outputs(self, other: "LossTotals") -> None:
+    def adopt_outputs(self, other: "LossTotals") -> None:
         """Have what another evaluation of the same batch handed out."""
         self._outputs = other._outputs
         self.has_more = other.has_more
 
-    def _note_negative(self, weights: Tensor) -> None:
+    def _note_negative_weights(self, weights: Tensor) -> None:
         """Refuse negative weights; on a device they are only noted, since nothing waits for it."""
         least = weights.min()
         if least.is_cpu:
             if least < 0:
-                raise negative_loss_weights()
+                raise negative_weights_error()
         else:
             self.least = least if self.least is None else torch.minimum(self.least, least)
 
@@ -195,7 +195,7 @@ class LossTotals:
         """The weighted mean loss over all parts; NaN where the total weight is zero."""
         loss = self._loss
         if loss is None:
-            loss = self._loss = self._average(self._means)
+            loss = self._loss = self._average_of_means(self._means)
         return loss
 
     @property
@@ -220,23 +220,25 @@ class LossTotals:
         """The weighted mean of each named value over all parts."""
         if not self._metrics:
             return {}
-        return {name: self._average([each[name] for each in self._metrics]) for name in self._metrics[0]}
+        return {
+            name: self._average_of_means([each[name] for each in self._metrics]) for name in self._metrics[0]
+        }
 
-    def _average(self, means: list[Any]) -> Tensor:
+    def _average_of_means(self, means: list[Any]) -> Tensor:
         if self._adds_up:
             return torch.stack(means).sum() / self.expected
         if self._fixed_total is not None:
-            return self._total_of(means) / self._fixed_total
+            return self._total_of_means(means) / self._fixed_total
         if not means:
             return torch.tensor(float("nan"))
         if len(means) == 1 and not self.may_be_empty:
-            return noted_metric_value(means[0])
-        return self._total_of(means) / self.total
+            return deferred_mean_value(means[0])
+        return self._total_of_means(means) / self.total
 
-    def _total_of(self, means: list[Noted]) -> Tensor:
+    def _total_of_means(self, means: list[Noted]) -> Tensor:
         first = means[0]
         if self.may_be_empty or not (isinstance(first, list) or first.is_cpu):
-            shares: Any = sum(map(operator.mul, map(noted_metric_value, means), self._weights))
+            shares: Any = sum(map(operator.mul, map(deferred_mean_value, means), self._weights))
             return shares  # type: ignore[no-any-return]
         # They are at hand: one tensor is made, not two a part.
         numbers = map(operator.mul, metric_means_as_numbers(means), self._weights)
@@ -265,7 +267,7 @@ class LossTotals:
 _NOTHING: dict[str, Tensor] = {}  # never changed
 
 
-def _means_of(part: LossOutput) -> dict[str, Noted]:
+def _metric_means(part: LossOutput) -> dict[str, Noted]:
     """Return what stands for the mean of each metric."""
     metrics, weights = part.metrics, part.weights
     # a scalar may be a buffer that the next forward writes to
@@ -276,5 +278,5 @@ def _means_of(part: LossOutput) -> dict[str, Noted]:
         means |= {name: (metrics[name].detach() * weights).sum() / total for name in names}
     elif names:
         wide = [metrics[name].float() for name in names]
-        means |= zip(names, noted_metric_means(wide), strict=True)
+        means |= zip(names, deferred_means(wide), strict=True)
     return {name: means[name] for name in metrics} if len(names) < len(metrics) else means

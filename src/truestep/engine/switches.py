@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from truestep.core.wording import first_of
+from truestep.core.wording import first_few
 from truestep.engine.as_made import LayerOptions, Moved
-from truestep.nn.freezing import held_statistics, hold_statistics
+from truestep.nn.freezing import freeze_only_these_statistics, layers_with_frozen_statistics
 
 if TYPE_CHECKING:
     from truestep.engine.parts import LearnerParts
@@ -48,9 +48,9 @@ class ModuleSwitches:
         """Be as they are: the loop goes on."""
         self._at_exit = None
 
-    def of_rank(self) -> dict[str, Any]:
+    def rank_comparison_state(self) -> dict[str, Any]:
         """Return what must be the same on all ranks, as JSON, in words: a checkpoint keeps what rank 0 has."""
-        now, moved = self._kept()
+        now, moved = self._kept_switches()
         numbers = self._options.numbers(moved)
         said = {
             f"what is {words}": [path or "the module" for path in now[name]]
@@ -58,24 +58,24 @@ class ModuleSwitches:
         }
         return said | numbers
 
-    def _kept(self) -> tuple[Switched, Moved]:
+    def _kept_switches(self) -> tuple[Switched, Moved]:
         return (self._current_switches(), self._options.moved()) if self._at_exit is None else self._at_exit
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps: as the code began, and as they are."""
-        now, moved = self._kept()
-        begun = {_at_start(name): names for name, names in self._at_start.items()}
+        now, moved = self._kept_switches()
+        begun = {_start_key(name): names for name, names in self._at_start.items()}
         return now | begun | self._options.state(moved)
 
     def differences(self, saved: dict[str, Any]) -> list[str]:
         """Return with what the code begins otherwise than when `saved` was taken; nothing of what an older one lacks."""
         found = self._options.differences(saved)
         for name, words in _SAID.items():
-            if name in saved and not self._begins_as(saved, name):
-                before, now = set(saved[_at_start(name)]), set(self._at_start[name])
+            if name in saved and not self._has_same_start(saved, name):
+                before, now = set(saved[_start_key(name)]), set(self._at_start[name])
                 listed = zip(words, (sorted(now - before), sorted(before - now)), strict=True)
                 found += [
-                    f"{word} {first_of([name or 'the module' for name in names], _NAMED)}"
+                    f"{word} {first_few([name or 'the module' for name in names], _NAMED)}"
                     for word, names in listed
                     if names
                 ]
@@ -83,26 +83,30 @@ class ModuleSwitches:
 
     def load(self, saved: dict[str, Any]) -> None:
         """Switch all as it was at the save, but for what the code begins with otherwise: that is an edit, and used."""
-        for name, switch in (("frozen", self._freeze), ("modes", self._set_modes), ("held", self._hold)):
-            if name in saved and self._begins_as(saved, name):
-                self._at_start[name] = saved[_at_start(name)]
+        for name, switch in (
+            ("frozen", self._freeze_parameters),
+            ("modes", self._set_modes),
+            ("held", self._hold_statistics),
+        ):
+            if name in saved and self._has_same_start(saved, name):
+                self._at_start[name] = saved[_start_key(name)]
                 switch(set(saved[name]))
         self._options.load(saved)
         self.enter()
 
-    def _begins_as(self, saved: dict[str, Any], name: str) -> bool:
+    def _has_same_start(self, saved: dict[str, Any], name: str) -> bool:
         """Whether the code begins as it did; a notebook's cell that is run again begins with a module as the loop has left it."""
-        return self._at_start[name] in (saved[_at_start(name)], saved[name])
+        return self._at_start[name] in (saved[_start_key(name)], saved[name])
 
     def _current_switches(self) -> Switched:
         weights, module = self._learner.weights, self._learner.module
         return {
             "frozen": [name for name, parameter in weights.named if not parameter.requires_grad],
             "modes": _layers_in_other_mode(module),
-            "held": held_statistics(module),
+            "held": layers_with_frozen_statistics(module),
         }
 
-    def _freeze(self, names: set[str]) -> None:
+    def _freeze_parameters(self, names: set[str]) -> None:
         for name, parameter in self._learner.weights.named:
             if parameter.requires_grad == (name in names):
                 parameter.requires_grad_(name not in names)
@@ -112,11 +116,11 @@ class ModuleSwitches:
         for path, layer in self._learner.module.named_modules():
             layer.training = modes[path] = _mode_of_parent(path, modes) != (path in others)
 
-    def _hold(self, names: set[str]) -> None:
-        hold_statistics(self._learner.module, names)
+    def _hold_statistics(self, names: set[str]) -> None:
+        freeze_only_these_statistics(self._learner.module, names)
 
 
-def _at_start(name: str) -> str:
+def _start_key(name: str) -> str:
     return f"{name}_at_start"
 
 

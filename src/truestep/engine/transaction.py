@@ -9,7 +9,7 @@ from truestep.core.errors import NonFiniteError
 from truestep.engine.isolation import LearnerIsolation
 from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
-from truestep.engine.result import Update, update_result
+from truestep.engine.result import Update, make_update
 from truestep.engine.sums import LossTotals
 
 
@@ -41,7 +41,7 @@ class UpdateTransaction:
             self._frozen = plan.isolation.__enter__()
         return self
 
-    def release_others(self, error: BaseException | None = None) -> None:
+    def release_other_learners(self, error: BaseException | None = None) -> None:
         """Give other learners back as they were: the last backward is done."""
         if self._frozen is not None:
             frozen, self._frozen = self._frozen, None
@@ -49,7 +49,7 @@ class UpdateTransaction:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self._frozen is not None:
-            self.release_others(error)
+            self.release_other_learners(error)
         context = self._plan.context
         if error is not None:
             self._plan.undo()
@@ -66,4 +66,4 @@ class UpdateTransaction:
 def update_of_not_started(learner: LearnerParts) -> Update:
     """Return the update of a learner whose `starts_at` lies ahead: nothing was computed."""
     nothing = torch.zeros((), dtype=torch.float32, device=learner.context.device)
-    return update_result(learner.weights, LossTotals(), nothing, learner.was_skipped)
+    return make_update(learner.weights, LossTotals(), nothing, learner.was_skipped)

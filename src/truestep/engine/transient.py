@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from truestep.core.tensor_bytes import times_written
+from truestep.core.tensor_bytes import tensor_version
 
 
 class TransientLearnerBuffers:
@@ -18,10 +18,10 @@ class TransientLearnerBuffers:
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        self._made = {name: (buffer, times_written(buffer)) for name, _, buffer in self._buffers()}
-        self.made_persistent = self.persistent()
+        self._made = {name: (buffer, tensor_version(buffer)) for name, _, buffer in self._buffers()}
+        self.made_persistent = self.persistent_buffer_names()
 
-    def persistent(self) -> set[str]:
+    def persistent_buffer_names(self) -> set[str]:
         """Return the names of the buffers that the state dict holds."""
         return {
             f"{prefix}.{name}" if prefix else name
@@ -42,7 +42,7 @@ class TransientLearnerBuffers:
         changed = {}
         for name, _, buffer in self._buffers():
             made, version = self._made.get(name, (None, None))
-            if buffer is not made or times_written(buffer) != version:
+            if buffer is not made or tensor_version(buffer) != version:
                 changed[name] = buffer
         return changed
 

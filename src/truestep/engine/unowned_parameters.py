@@ -36,15 +36,15 @@ class UnownedParameters:
             return False
         self._newest = key
         self._seen.add(key)
-        reached = _parameters_under(values)
+        reached = _graph_parameters(values)
         found = [p for p in reached if id(p) not in self._owned]
-        if found and (name := _learner_of_another_run(found, loss)):
+        if found and (name := _foreign_learner_name(found, loss)):
             text = _OF_ANOTHER_RUN.format(learners=self._learners, name=name)
             if len(found) == len(reached):
                 raise LossError(text)
             warn_user(text)
         elif found:
-            names = ", ".join(_name_of(parameter, loss) for parameter in found[:4])
+            names = ", ".join(_parameter_name_in_loss(parameter, loss) for parameter in found[:4])
             warn_user(
                 f"The loss of {self._learners} depends on {len(found)} trainable parameters that no learner owns ({names}): no "
                 "optimizer steps them, so they never change. Give what holds them to a learner, run.learner([model, criterion], "
@@ -53,9 +53,9 @@ class UnownedParameters:
         return True
 
 
-def _learner_of_another_run(found: list[nn.Parameter], loss: Callable[..., Any] | None) -> str:
+def _foreign_learner_name(found: list[nn.Parameter], loss: Callable[..., Any] | None) -> str:
     """Return the name under which a loss holds a learner whose parameters these are; they are of no learner of this run."""
-    for name, value in _variables_of(loss):
+    for name, value in _loss_variables(loss):
         parts = getattr(value, "__dict__", {}).get("_parts")
         own = {id(each) for each in parts.module.parameters()} if isinstance(parts, LearnerParts) else set()
         if any(id(each) in own for each in found):
@@ -70,15 +70,15 @@ _OF_ANOTHER_RUN = (
 )
 
 
-def _parameters_under(values: Tensor) -> list[nn.Parameter]:
+def _graph_parameters(values: Tensor) -> list[nn.Parameter]:
     """Return the parameters at the leaves of the graph of `values`."""
     if values.grad_fn is None:
         return [values] if isinstance(values, nn.Parameter) else []
-    leaves = [node.variable for node in nodes_under(values) if type(node).__name__ == "AccumulateGrad"]
+    leaves = [node.variable for node in graph_nodes(values) if type(node).__name__ == "AccumulateGrad"]
     return [leaf for leaf in leaves if isinstance(leaf, nn.Parameter)]
 
 
-def nodes_under(values: Tensor) -> set[Any]:
+def graph_nodes(values: Tensor) -> set[Any]:
     """Return the operations of the graph of `values`, and its leaves."""
     waiting: list[Any] = [values.grad_fn] if values.grad_fn is not None else []
     seen = set(waiting)
@@ -89,9 +89,9 @@ def nodes_under(values: Tensor) -> set[Any]:
     return seen
 
 
-def _name_of(parameter: nn.Parameter, loss: Callable[..., Any] | None) -> str:
+def _parameter_name_in_loss(parameter: nn.Parameter, loss: Callable[..., Any] | None) -> str:
     """Return what the loss function calls `parameter`, or its shape where it gets hold of it in another way."""
-    for name, value in _variables_of(loss):
+    for name, value in _loss_variables(loss):
         if value is parameter:
             return name
         for inner, member in value.named_parameters() if isinstance(value, nn.Module) else ():
@@ -100,7 +100,7 @@ def _name_of(parameter: nn.Parameter, loss: Callable[..., Any] | None) -> str:
     return f"one of shape {tuple(parameter.shape)}"
 
 
-def _variables_of(loss: Callable[..., Any] | None) -> Iterator[tuple[str, Any]]:
+def _loss_variables(loss: Callable[..., Any] | None) -> Iterator[tuple[str, Any]]:
     if inspect.ismethod(loss):
         owner = loss.__self__
         members = owner.named_children() if isinstance(owner, nn.Module) else vars(owner).items()

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeGuard
 from torch.optim import Optimizer
 
 from truestep.engine.clipping import Clip
-from truestep.engine.described import described, own_fields, plain_value_text
+from truestep.engine.described import describe_value, own_fields, plain_value_text
 
 # The last two are set for each step, where the device decides whether it is taken.
 _TORCHS = ("state", "param_groups", "defaults", "grad_scale", "found_inf")
@@ -37,15 +37,15 @@ class UnsavedFields:
 
     def __init__(self, clip: Clip | None, optimizers: Sequence[Optimizer]) -> None:
         self._clip, self._optimizers = clip, optimizers
-        self._as_made = dict(self._fields())
+        self._as_made = dict(self._described_fields())
 
     def moved(self) -> list[str]:
         """Return the names of those that are others by now."""
-        return [name for name, text in self._fields() if self._as_made.get(name) != text]
+        return [name for name, text in self._described_fields() if self._as_made.get(name) != text]
 
-    def _fields(self) -> Iterator[tuple[str, str]]:
+    def _described_fields(self) -> Iterator[tuple[str, str]]:
         if self._clip is not None and stateful_clip(self._clip) is None:
-            yield "clip", described(self._clip)
+            yield "clip", describe_value(self._clip)
         for number, optimizer in enumerate(self._optimizers):
             if type(optimizer).state_dict is Optimizer.state_dict:  # one of its own knows best
                 for name, value in own_fields(optimizer).items():

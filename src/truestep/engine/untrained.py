@@ -18,7 +18,7 @@ def refuse_untrained(learner: "LearnerParts") -> None:
 
     Looked at when a learner is first updated and at the beginning of each pass, not at each update.
     """
-    _refuse_strangers(learner)
+    _refuse_foreign_parameters(learner)
     known = {id(parameter) for parameter in learner.weights.parameters}
     strangers = [
         name
@@ -33,7 +33,7 @@ def refuse_untrained(learner: "LearnerParts") -> None:
         )
 
 
-def _refuse_strangers(learner: "LearnerParts") -> None:
+def _refuse_foreign_parameters(learner: "LearnerParts") -> None:
     """Raise an OptionError if an optimizer was given parameters, later on, that the module does not have."""
     known = {id(parameter) for parameter in learner.weights.stepped}
     strangers = [each for each in optimizer_parameters(*learner.optimizers) if id(each) not in known]
@@ -45,7 +45,7 @@ def _refuse_strangers(learner: "LearnerParts") -> None:
         )
 
 
-def warn_of_frozen(learner: "LearnerParts") -> None:
+def warn_if_all_frozen(learner: "LearnerParts") -> None:
     """Warn of a learner whose parameters are all frozen: its updates would be refused."""
     weights = learner.weights.parameters
     if not any(weight.requires_grad for weight in weights):
@@ -56,7 +56,7 @@ def warn_of_frozen(learner: "LearnerParts") -> None:
         )
 
 
-def note_frozen(error: LossError, learners: "Sequence[LearnerParts]") -> None:
+def note_frozen_learners(error: LossError, learners: "Sequence[LearnerParts]") -> None:
     """Note beside an error about a loss which learners have no parameter left that trains."""
     for learner in learners:
         weights = learner.weights.parameters
@@ -78,12 +78,12 @@ class LeftOutParameters:
 
     def __init__(self, learners: "Sequence[LearnerParts]") -> None:
         self._learners = learners
-        self._find()
+        self._find_left_out()
 
     def __bool__(self) -> bool:
         return bool(self._weights)
 
-    def _find(self) -> None:
+    def _find_left_out(self) -> None:
         held = {id(each) for learner in self._learners for each in optimizer_parameters(*learner.optimizers)}
         self._parameters = [
             (learner.name, name, weight)
@@ -97,7 +97,7 @@ class LeftOutParameters:
         """Raise an OptionError if one of them has been unfrozen, and has not been given to the optimizer since."""
         if not any(map(_trains, self._weights)):
             return
-        self._find()
+        self._find_left_out()
         # Looked for again: the user may have given it to the optimizer meanwhile (add_param_group).
         if names := [(owner, name) for owner, name, weight in self._parameters if weight.requires_grad]:
             raise OptionError(

@@ -16,17 +16,17 @@ import torch
 from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.engine.backward import backward_of_losses, backward_of_part
 from truestep.engine.batches import Batch, batch_to_device, split_along
-from truestep.engine.broadcast_rows import tell_of_broadcast_rows
+from truestep.engine.broadcast_rows import warn_of_broadcast_rows
 from truestep.engine.closures import step_with_closure
-from truestep.engine.combinations import refuse_auto_of_update
+from truestep.engine.combinations import refuse_auto_micro_batch
 from truestep.engine.compiling import loss_compile_refusal
 from truestep.engine.counting import BatchCounting
-from truestep.engine.cut_graph import averaged_in_loss_error, note_cut
-from truestep.engine.graph_in_batch import tell_of_graph_in_batch
-from truestep.engine.loss_scales import tell_of_autocast, tell_of_half, tell_of_scale
+from truestep.engine.cut_graph import averaged_in_loss_error, note_detaching_calls
+from truestep.engine.graph_in_batch import warn_of_graph_in_batch
+from truestep.engine.loss_scales import warn_of_autocast, warn_of_unscaled_float16, warn_of_wrong_reduction
 from truestep.engine.losses import LossOutput, read_loss
-from truestep.engine.masked_mean import tell_of_masked_mean
-from truestep.engine.memory import release_memory_for_update, update_is_out_of_memory
+from truestep.engine.masked_mean import warn_of_masked_mean
+from truestep.engine.memory import is_out_of_memory_error, release_memory_for_update
 from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
 from truestep.engine.result import Update
@@ -34,7 +34,7 @@ from truestep.engine.side_effects import (
     anomaly_error,
     refuse_batch_with_graph,
     refuse_graph_without_example,
-    used_graph_error,
+    reused_graph_error,
 )
 from truestep.engine.splitting import BatchCutting, BatchSplitting, balanced_micro_batches
 from truestep.engine.step import apply_step, decide_steps
@@ -42,13 +42,13 @@ from truestep.engine.strategies import AttemptTakenBackError, BatchPlacing
 from truestep.engine.strategies.base import BatchLender
 from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import UpdateTransaction, update_of_not_started
-from truestep.engine.unread_batch import tell_of_unread_batch
-from truestep.engine.untrained import note_frozen
+from truestep.engine.unread_batch import warn_of_unread_batch
+from truestep.engine.untrained import note_frozen_learners
 from truestep.engine.wrong_calls import (
     loss_call_error,
-    loss_is_no_function,
+    loss_not_callable_message,
     note_batch_of_batches,
-    tell_observer_of,
+    report_failure_to_observer,
 )
 
 Loss = Callable[[Any], Any]
@@ -59,7 +59,7 @@ def update_together(
 ) -> list[Update]:
     """Freeze everybody else, compute the gradient, let each learner step, put everything back."""
     if not callable(loss):
-        raise LossError(loss_is_no_function(loss, batch))
+        raise LossError(loss_not_callable_message(loss, batch))
     learners[0].context.observer.starting(updates=True)
     plan = UpdatePlan.of(learners)
     if not plan.learners:
@@ -76,11 +76,11 @@ def update_together(
         if plan.closure_learner is not None:
             compute = partial(compute_gradients, plan, loss, batch, splitting)
             stepped = [step_with_closure(plan.closure_learner, plan.hooks, compute)]
-            transaction.release_others()
+            transaction.release_other_learners()
             return stepped
         sums = compute_gradients(plan, loss, batch, splitting)
         if plan.isolation is not None:
-            transaction.release_others()
+            transaction.release_other_learners()
         steps = decide_steps(plan.hooks, plan.learners, sums)
     if len(learners) == 1:
         return [apply_step(steps[0], sums)]
@@ -104,7 +104,7 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
             placed = placed or _position_in_global_batch(plan, batch, cutting)
             return accumulate_gradients(plan, loss, batch, cutting, placed)
         except AttemptTakenBackError:  # on all ranks
-            plan.begin_anew(before)
+            plan.restart_attempt(before)
             placed = None
             continue
         except (RuntimeError, MemoryError) as error:
@@ -112,13 +112,13 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
             if clear := _clearer_error(plan, error, again) or averaged_in_loss_error(error, loss):
                 raise clear from error
             may_shrink = cutting.may_change and plan.hooks.division.may_shrink
-            if not (may_shrink and update_is_out_of_memory(error)):
+            if not (may_shrink and is_out_of_memory_error(error)):
                 raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
         # Outside the except block: the traceback, and with it every activation, is gone now.
         size = cutting.sizes[0] if cutting.sizes else _count_to_split(batch, cutting.counting, reason)
         plan.shrink_micro_batch(size, reason)
-        plan.begin_anew(before)
+        plan.restart_attempt(before)
         release_memory_for_update(plan.context.device)
 
 
@@ -126,7 +126,7 @@ def _clearer_error(plan: UpdatePlan, error: Exception, again: str | None) -> Exc
     """Return the error to raise for one of torch's; None where it says enough."""
     refusal = loss_compile_refusal(error) if plan.is_compiled else None
     stopped = anomaly_error(error) if plan.scales else None
-    return refusal or stopped or used_graph_error(error, again) or plan.hooks.explained(error)
+    return refusal or stopped or reused_graph_error(error, again) or plan.hooks.explained(error)
 
 
 def _cutting(plan: UpdatePlan, batch: Batch, splitting: BatchSplitting) -> BatchCutting:
@@ -139,7 +139,7 @@ def _cutting(plan: UpdatePlan, batch: Batch, splitting: BatchSplitting) -> Batch
     again = None
     if limit == "auto":
         if plan.hooks.divides_weights:
-            refuse_auto_of_update(plan.names)
+            refuse_auto_micro_batch(plan.names)
         limit, may_change = plan.micro_batch_in_use, True
         again = 'micro_batch="auto" may have to evaluate it again'
     shares = plan.hooks.division.shares_batches
@@ -174,7 +174,9 @@ def _position_in_global_batch(plan: UpdatePlan, batch: Batch, cutting: BatchCutt
     if division.shares_batches and counting.is_empty(batch):
         placed = division.place(0, 0, may_be_as_given=as_given)  # others have some
     elif cutting.sizes is None:
-        count = counting.presumed(batch) if division.shares_batches else counting.try_count(batch)
+        count = (
+            counting.presumed_num_examples(batch) if division.shares_batches else counting.try_count(batch)
+        )
         placed = division.place(count, may_be_as_given=as_given)
     else:
         placed = division.place(sum(cutting.sizes), len(cutting.sizes), may_be_as_given=as_given)
@@ -197,7 +199,7 @@ def accumulate_gradients(
         pass  # no example is here
     elif sizes is None:
         plan.context.draws.begin(placed.first, placed.num_here if shares else None)
-        _compute(plan, loss, batch, placed.num_here, sums=sums, cutting=cutting)
+        _compute_part(plan, loss, batch, placed.num_here, sums=sums, cutting=cutting)
     else:
         buffers = plan.warn_of_batch_statistics(len(sizes))
         spectral = plan.spectral_snapshot() if plan.has_spectral else None
@@ -206,10 +208,10 @@ def accumulate_gradients(
                 spectral.restore()
             plan.context.draws.begin(placed.first, size, after=done)
             done += size
-            _compute(plan, loss, part, size, sums=sums, cutting=cutting)
-            plan.accumulate_half()
+            _compute_part(plan, loss, part, size, sums=sums, cutting=cutting)
+            plan.accumulate_in_float32()
             if buffers is not None:
-                buffers.warn_of_moved()
+                buffers.warn_of_moved_buffers()
                 buffers = None
     if placed.lender is not None:
         with placed.lender.counting_nothing():
@@ -224,7 +226,7 @@ def _lent_example(lender: BatchLender, num_here: int | None, batch: Batch, count
     return lender.example(batch, counting)
 
 
-def _compute(
+def _compute_part(
     plan: UpdatePlan,
     loss: Loss,
     batch: Batch,
@@ -235,14 +237,14 @@ def _compute(
 ) -> None:
     """One part, or the whole batch: call the loss, check what it gave, go back through it."""
     index, hooks, division = sums.num_parts, plan.hooks, plan.hooks.division
-    result = _call(plan, loss, batch, index)
+    result = _call_loss(plan, loss, batch, index)
     whole = cutting.num_calls == 1 and not division.shares_batches
     try:
         part = read_loss(result, num_examples=num_examples, whole=whole)
     except LossError as error:
         _note_causes(error, plan, loss, batch)
         if division.shares_batches:
-            cutting.counting.note_reading(error, batch)
+            cutting.counting.note_how_counted(error, batch)
         raise
     values = part.values
     if not cutting.decomposable:
@@ -252,12 +254,12 @@ def _compute(
         counted = num_examples if part.weights is not None else None
         counted = counted or values.numel()
         if counted != num_examples:
-            sums.expect(division.place(counted).total)
+            sums.set_expected_examples(division.place(counted).total)
     is_last = None if cutting.may_change else index + 1 == cutting.num_calls
     hooks.before_backward(values, is_last=is_last)
     if plan.unowned is not None and plan.unowned.look(loss, values):
-        _tell_of_loss(plan, loss, batch, part, cutting)
-        tell_of_masked_mean(plan.names, result)
+        _warn_of_loss(plan, loss, batch, part, cutting)
+        warn_of_masked_mean(plan.names, result)
     sums.add(part, num_examples)
     if whole and sums.is_normalised:
         backward_of_losses(values, plan.seed(part, sums.expected))
@@ -267,38 +269,38 @@ def _compute(
 
 def _note_causes(error: LossError, plan: UpdatePlan, loss: Loss, batch: Batch) -> None:
     """Note beside what is wrong with a loss where that may come from."""
-    note_frozen(error, plan.learners)
-    note_cut(error, loss, plan.learners)
+    note_frozen_learners(error, plan.learners)
+    note_detaching_calls(error, loss, plan.learners)
     note_batch_of_batches(error, batch)
 
 
-def _tell_of_loss(
+def _warn_of_loss(
     plan: UpdatePlan, loss: Loss, batch: Batch, part: LossOutput, cutting: BatchCutting
 ) -> None:
     """Tell once what a loss of this kind seldom means."""
     if plan.context.on_new_loss is not None:
         plan.context.on_new_loss(loss)
-    tell_of_scale(plan.names, part, cutting.num_calls)
-    tell_of_broadcast_rows(plan.names, part)
-    tell_of_unread_batch(plan.names, loss, batch, cutting.counting)
-    tell_of_graph_in_batch(plan.names, plan.learners, batch, part.values)
+    warn_of_wrong_reduction(plan.names, part, cutting.num_calls)
+    warn_of_broadcast_rows(plan.names, part)
+    warn_of_unread_batch(plan.names, loss, batch, cutting.counting)
+    warn_of_graph_in_batch(plan.names, plan.learners, batch, part.values)
     if not plan.precision.autocast:
-        tell_of_autocast(plan.names, part.values)
-    tell_of_half(plan.names, part.values, plan.precision)
+        warn_of_autocast(plan.names, part.values)
+    warn_of_unscaled_float16(plan.names, part.values, plan.precision)
 
 
-def _call(plan: UpdatePlan, loss: Loss, batch: Batch, index: int) -> Any:
+def _call_loss(plan: UpdatePlan, loss: Loss, batch: Batch, index: int) -> Any:
     """Key the randomness, call the loss, and check what it did."""
     context, side_effects = plan.context, plan.side_effects
-    context.random.set(context.keys.of_part(context.step, index, context.rank))
+    context.random.set(context.keys.micro_batch_key(context.step, index, context.rank))
     side_effects.begin(cleared=index == 0)
     try:
         result = plan.call(loss, batch) if plan.calls_otherwise else loss(batch)
     except Exception as error:
         if isinstance(error, TypeError) and (wrong := loss_call_error(error, loss, batch)):
             raise wrong from error
-        if not update_is_out_of_memory(error):  # which may be tried again in smaller parts
-            tell_observer_of(error, batch, context.observer)
+        if not is_out_of_memory_error(error):  # which may be tried again in smaller parts
+            report_failure_to_observer(error, batch, context.observer)
         raise
     finally:
         side_effects.end()
@@ -312,6 +314,6 @@ def _call_with_nothing(
     """Call the loss as often as the other processes do, with an example that counts nothing, and go back through it."""
     for index in range(sums.num_parts, cutting.num_calls):
         plan.context.draws.begin(0, 1)
-        values = read_loss(_call(plan, loss, example, index), num_examples=1, whole=False).values
+        values = read_loss(_call_loss(plan, loss, example, index), num_examples=1, whole=False).values
         plan.hooks.before_backward(values, is_last=index + 1 == cutting.num_calls)
         backward_of_part(plan.weights, values, torch.zeros_like(values))

@@ -20,23 +20,23 @@ class UpdateKeys:
         """How many learners were made before it. Of learners updated together, the one made first gives the keys."""
         self.count = count
         """Its updates since the cursor last moved."""
-        self._seed = random_key(seed, _number_of(name)) if place else seed
+        self._seed = random_key(seed, _hash_name(name)) if place else seed
         self._keys = StepRandomKeys(self._seed)
 
-    def of_part(self, step: int, micro_batch: int, rank: int) -> int:
+    def micro_batch_key(self, step: int, micro_batch: int, rank: int) -> int:
         """Return the key of the random stream of one micro-batch of the current update."""
         if not step:  # nobody counts batches, or they begin just now
             return random_key(self._seed, 0, self.count, micro_batch, rank)
         return self._keys.at(step, (self.count, micro_batch, rank))
 
-    def of_draws(self, step: int) -> int:
+    def draws_key(self, step: int) -> int:
         """Return the key of what the current update draws for examples, the same on all ranks."""
         return random_key(self._seed, step, self.count, _DRAWS)
 
-    def of_clip(self, step: int, name: str) -> int:
+    def clip_key(self, step: int, name: str) -> int:
         """Return the key of what this learner's clip draws in the current update, however its batch was split."""
-        return random_key(self._seed, step, self.count, _CLIP, _number_of(name))
+        return random_key(self._seed, step, self.count, _CLIP, _hash_name(name))
 
 
-def _number_of(name: str) -> int:
+def _hash_name(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

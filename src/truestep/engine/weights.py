@@ -21,14 +21,14 @@ from truestep.engine.gradient_hooks import (
     refuse_gradient_hooks,
 )
 from truestep.engine.optimizers import sparse_gradient_embeddings
-from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
+from truestep.engine.processes.shards import is_divided_over_ranks, local_part
 
 _gradient: Callable[[Tensor], Tensor | None] = attrgetter("grad")
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def _gradient_here(parameter: Tensor) -> Tensor | None:
-    return None if parameter.grad is None else part_on_this_rank(parameter.grad)
+def _local_gradient(parameter: Tensor) -> Tensor | None:
+    return None if parameter.grad is None else local_part(parameter.grad)
 
 
 class LearnerWeights:
@@ -79,7 +79,7 @@ class LearnerWeights:
         return list(zip(self.names, self.parameters, strict=True))
 
     @property
-    def masters(self) -> dict[str, nn.Parameter]:
+    def master_parameters(self) -> dict[str, nn.Parameter]:
         """The float32 masters by the names of their parameters."""
         named = zip(self.names, self.parameters, self.stepped, strict=True)
         return {name: stepped for name, parameter, stepped in named if parameter is not stepped}
@@ -96,10 +96,10 @@ class LearnerWeights:
             for stepped in self.stepped:
                 stepped.grad = None
 
-    def release_spent(self, *, with_norm: bool) -> None:
+    def release_spent_gradients(self, *, with_norm: bool) -> None:
         """Drop gradients that have done their work; keep their norm if asked to."""
         # gradients that somebody has written to since the step are the user's
-        if not self.spent.are_there:
+        if not self.spent.has_spent_gradients:
             return
         if with_norm:
             self.spent.norm = (self.num_cleared, total_gradient_norm(self.gather().tensors))
@@ -126,7 +126,7 @@ class LearnerWeights:
         self.hooks_are_due = self.hooks_are_due or bool(held)
         return held
 
-    def have_hooks(self) -> bool:
+    def has_hooks(self) -> bool:
         """Whether somebody has put a hook on a parameter."""
         return any(map(has_gradient_hooks, self.parameters))
 
@@ -134,7 +134,7 @@ class LearnerWeights:
     def call_hooks(self, factor: Tensor | float | None) -> None:
         """Multiply all gradients by `factor`, which makes them the whole batch's, and call the hooks that were held back."""
         for parameter in self.parameters:
-            gradient = self.gradient_so_far(parameter)
+            gradient = self.accumulated_gradient(parameter)
             if gradient is None:
                 continue
             # a hook may be nonlinear, as a clip is: it must see what the optimizer would
@@ -145,7 +145,7 @@ class LearnerWeights:
                 call_gradient_hooks(parameter, gradient.to(parameter.dtype))
         self.hooks_are_due = False
 
-    def gradient_so_far(self, parameter: nn.Parameter) -> Tensor | None:
+    def accumulated_gradient(self, parameter: nn.Parameter) -> Tensor | None:
         """Return what has been made of a parameter's gradient, in float32 where half-precision ones are summed up there."""
         held = self._sums.get(parameter)
         return parameter.grad if held is None else held
@@ -167,7 +167,7 @@ class LearnerWeights:
         # the usual case is one pass over the parameters, without a Python loop around it
         if not self.has_half:
             sparse = dense_gradient if rows_once else gradient_values
-            look = sparse if self.has_sparse else _gradient_here if self.are_divided else _gradient
+            look = sparse if self.has_sparse else _local_gradient if self.are_divided else _gradient
             tensors: list[Any] = [*map(look, self.parameters)]
             if not any(map(is_, tensors, repeat(None))):  # `None in tensors` would compare tensors
                 return tuple.__new__(Gradients, (self.names, self.parameters, tensors))
@@ -181,7 +181,7 @@ class LearnerWeights:
                 gradient = stepped.grad if gradient is None else gradient.to(stepped.dtype)
                 stepped.grad, parameter.grad = gradient, None
             if gradient is not None:
-                gradient = part_on_this_rank(gradient)
+                gradient = local_part(gradient)
                 names.append(name)
                 parameters.append(stepped)
                 found.append(gradient)
@@ -198,9 +198,9 @@ class LearnerWeights:
         with torch.no_grad():
             torch._foreach_copy_([p for p, _ in self._rounded], [master for _, master in self._rounded])
 
-    def are_finite(self) -> bool:
+    def has_finite_parameters(self) -> bool:
         """Whether no parameter is NaN or infinite; waits for the device."""
-        return all(bool(torch.isfinite(part_on_this_rank(parameter)).all()) for parameter in self.parameters)
+        return all(bool(torch.isfinite(local_part(parameter)).all()) for parameter in self.parameters)
 
 
 LOOKED_AT = 3  # of the parameters
@@ -217,12 +217,12 @@ class SpentGradients:
         """Their norm, behind the number of the update that they were of."""
 
     @property
-    def are_there(self) -> bool:
+    def has_spent_gradients(self) -> bool:
         """Whether there are gradients that a step was made with, and no backward by hand has made others since."""
-        return any(self.seen) and all(map(_is_as_seen, self.looked_at, self.seen))
+        return any(self.seen) and all(map(_has_seen_gradient, self.looked_at, self.seen))
 
 
-def _is_as_seen(stepped: nn.Parameter, seen: tuple[ref[Tensor], int] | None) -> bool:
+def _has_seen_gradient(stepped: nn.Parameter, seen: tuple[ref[Tensor], int] | None) -> bool:
     """Whether a parameter has the gradient that was seen, with nothing written to it since."""
     # not by its id: a gradient made after that one was freed may have the same
     gradient = stepped.grad

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 
 from truestep.engine.fused import FusedOptimizerStep
-from truestep.engine.processes.shards import divided_over_ranks_as, is_divided_over_ranks
+from truestep.engine.processes.shards import divide_like, is_divided_over_ranks
 
 
 class WholeMatrices(TorchFunctionMode):
@@ -27,7 +27,7 @@ class WholeMatrices(TorchFunctionMode):
         if func is Tensor.bfloat16 and is_divided_over_ranks(args[0]):
             return args[0].full_tensor().bfloat16()
         if func is Tensor.add_ and is_divided_over_ranks(args[0]):
-            args = (args[0], divided_over_ranks_as(args[1], args[0]), *args[2:])
+            args = (args[0], divide_like(args[1], args[0]), *args[2:])
         return func(*args, **(kwargs or {}))
 
 

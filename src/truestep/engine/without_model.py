@@ -23,9 +23,9 @@ _DEEPEST = 3  # a function that calls a function that calls one
 
 
 @contextmanager
-def telling_of_no_model(values: Callable[[Any], Any], learner: LearnerParts) -> Iterator[None]:
+def warn_if_no_model_called(values: Callable[[Any], Any], learner: LearnerParts) -> Iterator[None]:
     """Warn where no module is called within this, and `values` reads no weights; or none of the learner's."""
-    computes = _computes(values)
+    computes = _reaches_module_or_tensor(values)
     if computes and learner.is_compiled:  # torch breaks off where a hook is on all modules
         yield
         return
@@ -36,7 +36,7 @@ def telling_of_no_model(values: Callable[[Any], Any], learner: LearnerParts) -> 
     finally:
         handle.remove()
     if called:
-        _tell_of_another(called, learner)
+        _warn_of_other_model(called, learner)
     elif not computes:
         warn_user(
             f"The function given to net.evaluate calls no model, so its numbers say nothing of {learner.name!r}: it is given each "
@@ -44,7 +44,7 @@ def telling_of_no_model(values: Callable[[Any], Any], learner: LearnerParts) -> 
         )
 
 
-def _tell_of_another(called: list[nn.Module], learner: LearnerParts) -> None:
+def _warn_of_other_model(called: list[nn.Module], learner: LearnerParts) -> None:
     """Warn of a trainable network that is measured in the learner's place, at a later step again, and has not changed.
 
     An average of the weights that is kept by hand changes, and a teacher is frozen.
@@ -62,7 +62,7 @@ def _tell_of_another(called: list[nn.Module], learner: LearnerParts) -> None:
         )
 
 
-def _computes(value: Any, depth: int = 0) -> bool:
+def _reaches_module_or_tensor(value: Any, depth: int = 0) -> bool:
     """Whether a function reaches a module, a learner or a tensor by its variables, their attributes and what it calls."""
     if isinstance(value, Tensor | nn.Module) or "_parts" in getattr(
         value, "__dict__", {}
@@ -81,4 +81,4 @@ def _computes(value: Any, depth: int = 0) -> bool:
         inside = [*(value.values() if isinstance(value, dict) else value)]
     else:
         inside = [*getattr(value, "__dict__", {}).values()]
-    return any(_computes(each, depth + 1) for each in inside)
+    return any(_reaches_module_or_tensor(each, depth + 1) for each in inside)

@@ -10,8 +10,8 @@ from torch import Tensor
 from truestep.core.calls import is_argument_error
 from truestep.core.errors import LossError, OptionError, RankError
 from truestep.core.structure import batch_children, batch_leaves
-from truestep.core.wording import ROWS_OF_SAMPLES, a_type, counted
-from truestep.engine.data.mistaken import mistaken_data
+from truestep.core.wording import ROWS_OF_SAMPLES, a_type, plural
+from truestep.engine.data.mistaken import mistaken_data_message
 
 if TYPE_CHECKING:
     from truestep.engine.context import UpdateObserver
@@ -28,7 +28,7 @@ _MOST_LEAVES = 6  # of a batch that are shown; more would hide the error they st
 _BETWEEN = ("truestep.engine.", "torch.nn.modules.module")
 
 
-def loss_is_no_function(loss: Any, batch: Any = None) -> str:
+def loss_not_callable_message(loss: Any, batch: Any = None) -> str:
     """Say that a value was given in the place of a loss function."""
     if callable(batch):
         return (
@@ -46,7 +46,7 @@ def wrong_update_message(arguments: tuple[Any, ...]) -> str | None:
     """Say what `net.update` takes, where no function or several batches were given."""
     loss = arguments[0] if arguments else None
     if loss is not None and not callable(loss):
-        return loss_is_no_function(loss, *arguments[1:2])
+        return loss_not_callable_message(loss, *arguments[1:2])
     if len(arguments) < 3:
         return None
     names = ", ".join("xyzuvw"[: len(arguments) - 1])
@@ -58,7 +58,7 @@ def wrong_update_message(arguments: tuple[Any, ...]) -> str | None:
 
 def wrong_evaluate_message(arguments: tuple[Any, ...]) -> str:
     """Say what `net.evaluate` takes, for a call that python refused."""
-    return f"net.evaluate takes a function of a batch, and the data, not {counted(len(arguments), 'value')}: {CORRECT}"
+    return f"net.evaluate takes a function of a batch, and the data, not {plural(len(arguments), 'value')}: {CORRECT}"
 
 
 def check_evaluation(values: Any, data: Any, metric: Any) -> None:
@@ -98,7 +98,7 @@ def _refuse_tensors(data: Any) -> None:
 
 def _refuse_samples(data: Any) -> None:
     """Refuse a data set of Hugging Face and the like, whose rows would each be taken for a batch."""
-    if (mistake := mistaken_data(data)) is not None:
+    if (mistake := mistaken_data_message(data)) is not None:
         raise OptionError(f"net.evaluate was given no batches: {mistake}")
     features = getattr(data, "features", None)
     kinds = [type(each).__name__ for each in features.values()] if isinstance(features, dict) else []
@@ -129,7 +129,7 @@ def _check_metric(metric: Any) -> None:
 
 
 @contextmanager
-def telling_of_trainer_metrics(values: Callable[[Any], Any], batch: Any) -> Iterator[None]:
+def explain_trainer_metrics(values: Callable[[Any], Any], batch: Any) -> Iterator[None]:
     """Say of a function that fails and is a Trainer's `compute_metrics` that it is called with a batch here."""
     try:
         yield
@@ -153,7 +153,7 @@ def telling_of_trainer_metrics(values: Callable[[Any], Any], batch: Any) -> Iter
         ) from error
 
 
-def learner_is_no_pickle(name: str) -> str:
+def learner_not_picklable_message(name: str) -> str:
     """Say what to save or copy in a learner's stead."""
     return (
         f"The learner {name!r} can't be pickled or copied, as torch.save, copy.deepcopy and a worker process would: it belongs to "
@@ -163,7 +163,7 @@ def learner_is_no_pickle(name: str) -> str:
     )
 
 
-def note_no_tensors(error: TypeError, inputs: Sequence[object]) -> None:
+def note_non_tensor_inputs(error: TypeError, inputs: Sequence[object]) -> None:
     """Note beside what a layer raised for a number, list or array what a module takes."""
     given = [each for each in inputs if not isinstance(each, Tensor)]
     if given and "must be Tensor, not" in str(error) and len(given) == len(inputs):
@@ -173,7 +173,7 @@ def note_no_tensors(error: TypeError, inputs: Sequence[object]) -> None:
         )
 
 
-def tell_observer_of(error: Exception, batch: Any, observer: "UpdateObserver") -> None:
+def report_failure_to_observer(error: Exception, batch: Any, observer: "UpdateObserver") -> None:
     """Say beside an exception what the function was called with; a rank that is gone has nothing to do with the batch."""
     if not isinstance(error, RankError):
         _note_batch(error, batch)
@@ -182,7 +182,7 @@ def tell_observer_of(error: Exception, batch: Any, observer: "UpdateObserver") -
 
 def _note_batch(error: Exception, batch: Any) -> None:
     """Note beside an exception out of a function of a batch what that batch is made of: types and shapes, no values."""
-    parts = [f"batch{name} {_kind(leaf)}" for name, leaf in batch_leaves(batch)]
+    parts = [f"batch{name} {_describe_leaf(leaf)}" for name, leaf in batch_leaves(batch)]
     shown = ", ".join(parts[:_MOST_LEAVES]) + (", ..." if len(parts) > _MOST_LEAVES else "")
     whole = "" if batch_children(batch) is None else f"{a_type(batch)} of "
     apart = ""
@@ -197,8 +197,8 @@ def _note_batch(error: Exception, batch: Any) -> None:
         and (names := [key for key in batch if isinstance(key, str)][:_MOST_LEAVES])
     ):
         apart = f" Take it apart by name: {', '.join(f'batch[{name!r}]' for name in names)}."
-    elif whole and _is_given_to_a_module(error, batch):
-        apart = f" A module was given all of it. Take it apart, and give the module what it takes: {_taken_apart(batch)}."
+    elif whole and _is_batch_given_to_module(error, batch):
+        apart = f" A module was given all of it. Take it apart, and give the module what it takes: {_unpacking_hint(batch)}."
     if hasattr(batch, "batches") or type(batch).__name__ == "DataLoader":
         apart = " That is all the data, not a batch of it: for batch in run.batches(source): net.update(loss, batch)."
     error.add_note(f"truestep: the function was called with this batch: {whole}{shown}.{apart}")
@@ -216,12 +216,12 @@ def note_batch_of_batches(error: Exception, batch: Any) -> None:
         return
     count, rows = leaves[0].shape[:2]
     error.add_note(
-        f"{ROWS_OF_SAMPLES} {counted(count, 'sample')} has {counted(rows, 'row')} of its own. Were the items of the data "
+        f"{ROWS_OF_SAMPLES} {plural(count, 'sample')} has {plural(rows, 'row')} of its own. Were the items of the data "
         "batches already? Then they need no batch_size, which puts several into one: run.data(lambda: batches)."
     )
 
 
-def _is_given_to_a_module(error: Exception, batch: Any) -> bool:
+def _is_batch_given_to_module(error: Exception, batch: Any) -> bool:
     """Tell whether a call of a module on the way to the error was given the batch itself, and nothing else."""
     trace = error.__traceback__
     while trace is not None:
@@ -237,14 +237,14 @@ def _is_given_to_a_module(error: Exception, batch: Any) -> bool:
     return False
 
 
-def _taken_apart(batch: Any) -> str:
+def _unpacking_hint(batch: Any) -> str:
     size = len(batch) if isinstance(batch, tuple | list) else 0
     if size == 2:
         return "x, y = batch, and net(x)"
     return "x, *others = batch, and net(x)" if size > 1 else "batch[0], and net(batch[0])"
 
 
-def _kind(leaf: Any) -> str:
+def _describe_leaf(leaf: Any) -> str:
     if isinstance(leaf, Tensor):
         return f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}"
     return type(leaf).__name__

@@ -7,7 +7,7 @@ import re
 from functools import cache
 from importlib import import_module
 
-from truestep.core.errors import OptionError, nearest_names
+from truestep.core.errors import OptionError, names_hint
 from truestep.explainer import errors as folder
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Explainer, Match
@@ -19,13 +19,13 @@ def explained_errors() -> dict[str, type[Explainer]]:
     found: dict[str, type[Explainer]] = {}
     for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
         if not module.ispkg:
-            for error in _errors_in(module.name):
+            for error in _explainers_in_module(module.name):
                 assert error.name() not in found, f"two errors are called {error.name()}"
                 found[error.name()] = error
     return dict(sorted(found.items()))
 
 
-def _errors_in(module_name: str) -> list[type[Explainer]]:
+def _explainers_in_module(module_name: str) -> list[type[Explainer]]:
     members = vars(import_module(module_name)).values()
     return [
         each
@@ -34,7 +34,7 @@ def _errors_in(module_name: str) -> list[type[Explainer]]:
     ]
 
 
-def topic_of(error: type[Explainer]) -> str:
+def error_topic_folder(error: type[Explainer]) -> str:
     """Return the folder that an error lives in."""
     return error.__module__.split(".")[-2]
 
@@ -44,7 +44,7 @@ def find_error(name: str) -> type[Explainer]:
     known = explained_errors()
     if name.lower() in known:
         return known[name.lower()]
-    close = nearest_names(name, known).partition("There are")[0]
+    close = names_hint(name, known).partition("There are")[0]
     raise OptionError(f"There is no error {name!r}. {close}`truestep errors` lists all.")
 
 
@@ -56,19 +56,21 @@ def recognise_error(crash: Crash) -> tuple[type[Explainer], Match] | None:
 
 def nearest_errors(text: str, num: int = 3) -> list[str]:
     """Return the names of the errors whose pages share the most words with a text."""
-    words = _words(text)
-    shared = {name: len(words & _known_words(error)) for name, error in explained_errors().items()}
+    words = _significant_words(text)
+    shared = {name: len(words & _words_of_error_page(error)) for name, error in explained_errors().items()}
     close = sorted((name for name in shared if shared[name] > 1), key=lambda name: -shared[name])
     return close[:num]
 
 
 @cache
-def _known_words(error: type[Explainer]) -> frozenset[str]:
+def _words_of_error_page(error: type[Explainer]) -> frozenset[str]:
     page = error.page()
-    return _words(f"{error.name()} {page.summary} {page.means} {page.recorded} {' '.join(error.messages)}")
+    return _significant_words(
+        f"{error.name()} {page.summary} {page.means} {page.recorded} {' '.join(error.messages)}"
+    )
 
 
-def _words(text: str) -> frozenset[str]:
+def _significant_words(text: str) -> frozenset[str]:
     common = {
         "error", "runtimeerror", "valueerror", "typeerror", "with", "that", "this", "from", "have", "should",
     }  # fmt: skip

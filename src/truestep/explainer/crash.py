@@ -14,17 +14,17 @@ from typing import Any
 
 from truestep.core.frames import is_library_file
 from truestep.explainer.source import (
-    EvidenceLine,
     Node,
-    crashed_file_name,
+    UserSourceLine,
     crashed_line_text,
     failing_expression,
-    line_that_made,
+    file_name_of_any_system,
+    last_assignment_line,
     parsed_traceback_line,
 )
 from truestep.explainer.values import (
-    EvidenceValue,
-    evidence_of_layer,
+    ValueOnLine,
+    describe_crash_layer,
     is_layer_at_crash,
     is_tensor_at_crash,
     values_in_failing_expression,
@@ -61,7 +61,7 @@ class CrashFrame:
     @property
     def place(self) -> str:
         """Return the place as people write it."""
-        return f"{crashed_file_name(self.path)}:{self.line}"
+        return f"{file_name_of_any_system(self.path)}:{self.line}"
 
     def locals(self) -> dict[str, Any]:
         """Return the names of a live frame."""
@@ -78,7 +78,7 @@ class CrashFrame:
             return found or parsed_traceback_line(self.text)
         return parsed_traceback_line(self.text)
 
-    def values(self) -> tuple[EvidenceValue, ...]:
+    def values(self) -> tuple[ValueOnLine, ...]:
         """Return the values that the line names; none in a log."""
         expression = self.expression()
         if self.live is None or expression is None:
@@ -96,7 +96,9 @@ class RunningLayer:
 
     def __str__(self) -> str:
         return (
-            f"{self.path} = {evidence_of_layer(self.module)}" if self.path else evidence_of_layer(self.module)
+            f"{self.path} = {describe_crash_layer(self.module)}"
+            if self.path
+            else describe_crash_layer(self.module)
         )
 
 
@@ -130,7 +132,7 @@ class Crash:
         return next((frame for frame in own if frame.function not in _CALLED_BACK), next(iter(own), None))
 
     @cached_property
-    def values(self) -> tuple[EvidenceValue, ...]:
+    def values(self) -> tuple[ValueOnLine, ...]:
         """Return the values on the user's line."""
         return self.user.values() if self.user else ()
 
@@ -140,7 +142,7 @@ class Crash:
         return [node for node in ast.walk(expression) if isinstance(node, kind)] if expression else []
 
     @property
-    def tensors(self) -> tuple[EvidenceValue, ...]:
+    def tensors(self) -> tuple[ValueOnLine, ...]:
         """Return the tensors on the user's line."""
         return tuple(each for each in self.values if is_tensor_at_crash(each.value))
 
@@ -152,11 +154,11 @@ class Crash:
         if not layers:
             return None
         frame, innermost = layers[-1]
-        path = _path_of(innermost, layers[0][1])
-        owner = self._name_of(layers[0][1])
+        path = _module_path_in_root(innermost, layers[0][1])
+        owner = self._variable_name_of_model(layers[0][1])
         return RunningLayer(".".join(part for part in (owner, path) if part), innermost, frame)
 
-    def _name_of(self, module: Any) -> str:
+    def _variable_name_of_model(self, module: Any) -> str:
         """Return what the user's code calls a model."""
         for frame in self.frames:
             if frame.is_users:
@@ -173,16 +175,16 @@ class Crash:
                     if not name.startswith("__"):
                         yield frame, name, value
 
-    def made(self, name: str) -> EvidenceLine | None:
+    def made(self, name: str) -> UserSourceLine | None:
         """Return the line that gave a name on the user's line its value."""
         if self.user is None:
             return None
         if not self.is_live and crashed_line_text(self.user.path, self.user.line) != self.user.text.strip():
             return None  # the file here is not the one that the log tells of
-        return line_that_made(self.user.path, name, self.user.line)
+        return last_assignment_line(self.user.path, name, self.user.line)
 
 
-def _path_of(layer: Any, root: Any) -> str:
+def _module_path_in_root(layer: Any, root: Any) -> str:
     from torch import nn  # the model is one, so that torch is there
 
     for path, each in nn.Module.named_modules(root):  # not root's own, which may be the user's code
@@ -196,17 +198,17 @@ def crash_from_exception(error: BaseException) -> Crash:
     frames = []
     trail = error.__traceback__
     while trail is not None:
-        frames.append(_frame(trail.tb_frame, trail.tb_lineno, trail.tb_lasti))
+        frames.append(_crash_frame_from_live(trail.tb_frame, trail.tb_lineno, trail.tb_lasti))
         trail = trail.tb_next
-    names = tuple(_qualified(kind) for kind in type(error).__mro__ if kind is not object)
+    names = tuple(_qualified_type_name(kind) for kind in type(error).__mro__ if kind is not object)
     return Crash(names, str(error), tuple(frames), is_live=True, error=error)
 
 
-def _qualified(kind: type) -> str:
+def _qualified_type_name(kind: type) -> str:
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
-def _frame(live: FrameType, line: int, instruction: int) -> CrashFrame:
+def _crash_frame_from_live(live: FrameType, line: int, instruction: int) -> CrashFrame:
     code = live.f_code
     first, last, begin, end = list(code.co_positions())[instruction // 2] if instruction >= 0 else (line,) * 4
     exact = None not in (first, last, begin, end) and first == line

@@ -5,31 +5,31 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.origins import data_set_behind, line_of_origin
-from truestep.explainer.source import EvidenceLine, crashed_file_name
+from truestep.explainer.origins import dataset_of_loop_at_line, line_that_created_value
+from truestep.explainer.source import UserSourceLine, file_name_of_any_system
 from truestep.explainer.values import (
-    EvidenceValue,
+    ValueOnLine,
+    format_tensor_dtype_and_shape,
+    format_tensor_shape,
     is_layer_at_crash,
     is_tensor_at_crash,
-    tensor_as_evidence,
-    tensor_shape_as_evidence,
 )
 
 
-def made_at_line(line: EvidenceLine | None) -> str:
+def made_at_line_phrase(line: UserSourceLine | None) -> str:
     """Return ", made at FILE:LINE: TEXT" for a line that is known, else nothing."""
     if line is None:
         return ""
-    name = crashed_file_name(line.path)
+    name = file_name_of_any_system(line.path)
     return f", made at {name}:{line.number}: {line.text}"
 
 
-def running_layer(crash: Crash, made: bool = True) -> str:
+def describe_running_layer(crash: Crash, made: bool = True) -> str:
     """Return the layer that was running, `net.fc1 = Linear(...) (made at model.py:7)`; in a log "the layer on this line"."""
     layer = crash.layer
     if layer is None:
         return "the layer on this line"
-    return f"{layer}{_layer_made(crash) if made else ''}"
+    return f"{layer}{_where_layer_was_made(crash) if made else ''}"
 
 
 def layer_input(crash: Crash) -> Any:
@@ -44,47 +44,47 @@ def layer_input(crash: Crash) -> Any:
 def input_sentence(crash: Crash) -> str:
     """Return " got an input of shape ..." for the layer that was running."""
     tensor = layer_input(crash)
-    return "" if tensor is None else f" got an input of shape {tensor_shape_as_evidence(tensor)}"
+    return "" if tensor is None else f" got an input of shape {format_tensor_shape(tensor)}"
 
 
-def _layer_made(crash: Crash) -> str:
+def _where_layer_was_made(crash: Crash) -> str:
     """Return where the layer on the user's line was made."""
     for each in crash.values:
         if is_layer_at_crash(each.value) and (line := crash.made(each.name)) is not None:
-            return f" (made at {crashed_file_name(line.path)}:{line.number})"
+            return f" (made at {file_name_of_any_system(line.path)}:{line.number})"
     return ""
 
 
-def tensors_with(crash: Crash, holds: Callable[[Any], bool]) -> list[EvidenceValue]:
+def tensors_on_line_where(crash: Crash, holds: Callable[[Any], bool]) -> list[ValueOnLine]:
     """Return the tensors on the user's line of which something holds."""
     return [each for each in crash.tensors if holds(each.value)]
 
 
-def with_origin(crash: Crash, each: EvidenceValue) -> str:
+def describe_value_with_origin(crash: Crash, each: ValueOnLine) -> str:
     """Return `name (float32 (4, 3)), made at FILE:LINE: TEXT`, and the data set that it is from."""
-    return f"{each.name} ({tensor_as_evidence(each.value)}){made_at(crash, each)}"
+    return f"{each.name} ({format_tensor_dtype_and_shape(each.value)}){where_value_was_made(crash, each)}"
 
 
-def made_at(crash: Crash, each: EvidenceValue) -> str:
+def where_value_was_made(crash: Crash, each: ValueOnLine) -> str:
     """Return ", made at FILE:LINE: TEXT" for a value, and the data set that it is from."""
-    line = line_of_origin(crash, each.name, each.value)
-    return f"{made_at_line(line)}{data_set_behind(crash, line)}"
+    line = line_that_created_value(crash, each.name, each.value)
+    return f"{made_at_line_phrase(line)}{dataset_of_loop_at_line(crash, line)}"
 
 
-def shapes_on_line(crash: Crash) -> str:
+def shapes_on_line_text(crash: Crash) -> str:
     """Return the shapes of the tensors on the user's line."""
-    return ", ".join(f"{each.name} {tensor_shape_as_evidence(each.value)}" for each in crash.tensors)
+    return ", ".join(f"{each.name} {format_tensor_shape(each.value)}" for each in crash.tensors)
 
 
-def shapes_and_origins(crash: Crash) -> str:
+def shapes_and_origins_text(crash: Crash) -> str:
     """Return the shapes of the first two tensors on the user's line, with where each was made."""
     return "; ".join(
-        f"{each.name} {tensor_shape_as_evidence(each.value)}{made_at(crash, each)}"
+        f"{each.name} {format_tensor_shape(each.value)}{where_value_was_made(crash, each)}"
         for each in crash.tensors[:2]
     )
 
 
-def outputs_and_targets(crash: Crash) -> tuple[Any, Any] | None:
+def loss_outputs_and_targets(crash: Crash) -> tuple[Any, Any] | None:
     """Return outputs and targets, as a loss function of torch's was given them."""
     for frame in reversed(crash.frames):
         names = frame.locals()
@@ -93,7 +93,7 @@ def outputs_and_targets(crash: Crash) -> tuple[Any, Any] | None:
     return None
 
 
-def are_exchanged(pair: tuple[Any, Any] | None) -> bool:
+def are_outputs_and_targets_swapped(pair: tuple[Any, Any] | None) -> bool:
     """Whether labels stand where a loss takes the outputs, and outputs where it takes labels."""
     if pair is None or pair[0].is_floating_point() or pair[0].is_complex():
         return False
@@ -110,13 +110,13 @@ def running_models(crash: Crash) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def num_frozen(model: Any) -> int:
+def num_parameters_if_all_frozen(model: Any) -> int:
     """Return how many parameters a model has, if none of them requires a gradient; else 0."""
     parameters = list(model.parameters())
     return 0 if any(each.requires_grad for each in parameters) else len(parameters)
 
 
-def parameter_owner(crash: Crash, tensor: Any) -> str | None:
+def name_of_parameter_in_models(crash: Crash, tensor: Any) -> str | None:
     """Return the name that a model has for a parameter or buffer."""
     for owner, model in running_models(crash):
         for name, each in (*model.named_parameters(), *model.named_buffers()):

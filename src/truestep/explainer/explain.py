@@ -15,7 +15,7 @@ from truestep.explainer.crash import Crash, CrashFrame, crash_from_exception
 from truestep.explainer.explainer import Explainer, Match
 from truestep.explainer.explanation import TITLE, Explanation
 from truestep.explainer.page import ErrorCase
-from truestep.explainer.source import crashed_file_name
+from truestep.explainer.source import file_name_of_any_system
 from truestep.explainer.values import is_tensor_at_crash
 
 _log = logging.getLogger(__name__)
@@ -50,18 +50,20 @@ def explain_exception(error: BaseException) -> Explanation | None:
     whole = crash_from_exception(error)
     if is_answered_by_message(whole, error):
         return None
-    if (found := own_code_mistake(whole, error)) is not None:
+    if (found := explain_truestep_bug(whole, error)) is not None:
         return found
     outer = whole.frames
-    for each in _chain(error):
-        for crash in _with_inner(_with_users_line(crash_from_exception(each), outer)):
+    for each in _exception_chain(error):
+        for crash in _crashes_quoted_in_message(
+            _add_frames_of_outer_errors(crash_from_exception(each), outer)
+        ):
             found = explain_crash(crash)
             if found is not None:
                 return found
     return None
 
 
-def _chain(error: BaseException) -> list[BaseException]:
+def _exception_chain(error: BaseException) -> list[BaseException]:
     """Return an exception, the parts of a group, and those it came from, each once."""
     chain, waiting = list[BaseException](), [error]
     while waiting and len(chain) < _MAX_CHAIN:
@@ -79,12 +81,12 @@ def _chain(error: BaseException) -> list[BaseException]:
     return chain
 
 
-def _with_users_line(crash: Crash, outer: tuple[CrashFrame, ...]) -> Crash:
+def _add_frames_of_outer_errors(crash: Crash, outer: tuple[CrashFrame, ...]) -> Crash:
     """Return a crash with the outermost error's frames before its own, where it has none of the user's."""
     return crash if crash.user else replace(crash, frames=(*outer, *crash.frames))
 
 
-def _with_inner(crash: Crash) -> list[Crash]:
+def _crashes_quoted_in_message(crash: Crash) -> list[Crash]:
     """Return a crash, and the one that its message quotes: workers send their tracebacks as text."""
     if "Traceback (most recent call last)" not in crash.message:
         return [crash]
@@ -100,7 +102,7 @@ def explain_crash(crash: Crash) -> Explanation | None:
     if found is None:
         return None
     error, match = found
-    cause = _cause(error(), crash, match)
+    cause = _find_cause_case(error(), crash, match)
     page = error.page()
     user = crash.user
     return Explanation(
@@ -109,14 +111,14 @@ def explain_crash(crash: Crash) -> Explanation | None:
         means=page.means,
         here=cause.says if cause else None,
         at=f"{user.place} in {user.function}: {user.text}".strip(": ") if user else None,
-        values=_values(crash),
-        check=finding_of(crash, error.checks),
+        values=_describe_values_on_line(crash),
+        check=read_check_finding_in_crash(crash, error.checks),
         fix=(cause.fix if cause else "") or page.fix,
         not_told=None if crash.is_live else error.not_in_a_log,
     )
 
 
-def _cause(error: Explainer, crash: Crash, match: Match) -> ErrorCase | None:
+def _find_cause_case(error: Explainer, crash: Crash, match: Match) -> ErrorCase | None:
     try:
         return error.cause(crash, match)
     except Exception:  # noqa: BLE001 - the page alone is worth showing
@@ -124,7 +126,7 @@ def _cause(error: Explainer, crash: Crash, match: Match) -> ErrorCase | None:
         return None
 
 
-def _values(crash: Crash) -> tuple[str, ...]:
+def _describe_values_on_line(crash: Crash) -> tuple[str, ...]:
     try:
         layer = crash.layer
         named = [each for each in crash.values if layer is None or each.value is not layer.module]
@@ -143,7 +145,7 @@ _SLIPS = (AttributeError, NameError, AssertionError)
 _ANSWERED = (AttributeError, ImportError)
 
 
-def own_frame(crash: Crash) -> CrashFrame | None:
+def innermost_truestep_frame(crash: Crash) -> CrashFrame | None:
     """Return the innermost frame where it is one of this package; None where the error comes out of other code."""
     last = crash.frames[-1] if crash.frames else None
     return last if last is not None and last.live is not None and is_truestep_file(last.path) else None
@@ -151,12 +153,14 @@ def own_frame(crash: Crash) -> CrashFrame | None:
 
 def is_answered_by_message(crash: Crash, error: BaseException) -> bool:
     """Whether this package raised it for a name that it does not have: its message is the answer."""
-    return isinstance(error, _ANSWERED) and own_frame(crash) is not None and ends_in_raise(error)
+    return (
+        isinstance(error, _ANSWERED) and innermost_truestep_frame(crash) is not None and ends_in_raise(error)
+    )
 
 
-def own_code_mistake(crash: Crash, error: BaseException) -> Explanation | None:
+def explain_truestep_bug(crash: Crash, error: BaseException) -> Explanation | None:
     """Return what is said of a slip in this package; None where it is none."""
-    frame = own_frame(crash)
+    frame = innermost_truestep_frame(crash)
     if frame is None or not isinstance(error, _SLIPS) or ends_in_raise(error):
         return None
     return Explanation(
@@ -176,7 +180,7 @@ _MAX_LINES = 5000
 _MAKING = ("__init__", "__getitem__", "__iter__", "forward")  # of objects: what they hold and give
 
 
-def _lines_that_ran(crash: Crash, path: str) -> set[int]:
+def _lines_of_running_functions(crash: Crash, path: str) -> set[int]:
     """Return the lines of the functions that the error came through, and of those that made the objects in them.
 
     A finding in any other function is another mistake, or of code that never ran.
@@ -189,7 +193,7 @@ def _lines_that_ran(crash: Crash, path: str) -> set[int]:
     return {line for code in codes if code.co_filename == path for *_, line in code.co_lines() if line}
 
 
-def finding_of(crash: Crash, codes: tuple[str, ...]) -> str | None:
+def read_check_finding_in_crash(crash: Crash, codes: tuple[str, ...]) -> str | None:
     """Return the finding of one of these checks in the user's files; None where there is none, or no file."""
     if not codes or not crash.is_live:
         return None
@@ -202,10 +206,10 @@ def finding_of(crash: Crash, codes: tuple[str, ...]) -> str | None:
             lines = linecache.getlines(path)
             if not lines or len(lines) > _MAX_LINES:
                 continue
-            ran = _lines_that_ran(crash, path)
+            ran = _lines_of_running_functions(crash, path)
             for finding in read_text("".join(lines), path, wanted).findings:
                 if finding.severity.rank < Severity.QUESTION.rank and finding.place.line in ran:
-                    name = crashed_file_name(path)
+                    name = file_name_of_any_system(path)
                     return f"{finding.code} {finding.name} at {name}:{finding.place.line}: {finding.message}"
     except Exception:  # noqa: BLE001 - a check that fails takes nothing from the explanation
         _log.debug("the checks could not be asked", exc_info=True)

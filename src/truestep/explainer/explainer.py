@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from truestep.doctor.page import check_name
 from truestep.explainer.crash import Crash
-from truestep.explainer.facts import CaseFacts
+from truestep.explainer.facts import ErrorCaseFacts
 from truestep.explainer.page import ErrorCase, ErrorPage, parse_error_page
 
 Match = re.Match[str]
@@ -48,14 +48,14 @@ class Explainer(ABC):
     @classmethod
     def match(cls, crash: Crash) -> Match | None:
         """Return where the message is this error's; None if it is another's."""
-        if cls.types and crash.type_names and not _is_one_of(crash.type_names, cls.types):
+        if cls.types and crash.type_names and not _has_wanted_short_name(crash.type_names, cls.types):
             return None
         return cls.search(crash.message)
 
     @classmethod
     def search(cls, text: str) -> Match | None:
         """Return where a text holds one of the messages."""
-        for pattern in _compiled(cls):
+        for pattern in _compiled_message_patterns(cls):
             found = pattern.search(text)
             if found:
                 return found
@@ -71,11 +71,13 @@ class Explainer(ABC):
         groups = {name: value for each in named for name, value in each if value is not None}
         groups |= self.facts(crash, match)
         told = "\n".join([match[0], *(f"{name}={value};" for name, value in groups.items())])
-        facts = CaseFacts(crash, groups, self.concerns, self.verdict)
+        facts = ErrorCaseFacts(crash, groups, self.concerns, self.verdict)
         for case in self.page().cases:
             with suppress(KeyError):
                 if case.is_in(told):
-                    says, fix = (_with_articles(each.format_map(facts)) for each in (case.says, case.fix))
+                    says, fix = (
+                        _fix_indefinite_articles(each.format_map(facts)) for each in (case.says, case.fix)
+                    )
                     return replace(case, says=says, fix=fix)
         return None
 
@@ -88,15 +90,15 @@ class Explainer(ABC):
         return True
 
 
-def _with_articles(text: str) -> str:
+def _fix_indefinite_articles(text: str) -> str:
     """Return a text with "an" where a fact begins with a vowel: a case says "a {kind}"."""
     return re.sub(r"\b([Aa]) (?=[aeioAEIO]\w)", r"\1n ", text)
 
 
 @cache
-def _compiled(error: type[Explainer]) -> tuple[re.Pattern[str], ...]:
+def _compiled_message_patterns(error: type[Explainer]) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(pattern) for pattern in error.messages)
 
 
-def _is_one_of(names: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+def _has_wanted_short_name(names: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
     return any(name.rpartition(".")[2] in wanted for name in names)

@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.results import plain_result
+from truestep.core.results import result_to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ TITLE = "truestep explains: "
 _PARTS = {"Means": 2, "Here": 3, "At": 1, "With": 1, "Check": 1, "Log": 1, "Fix": 3}
 
 
-def note_columns(stream: "TextIO") -> int:
+def note_width_in_columns(stream: "TextIO") -> int:
     """Return how wide a note is: as a terminal that is narrower than usual, which else breaks it within words."""
     try:
         is_terminal = stream.isatty()
@@ -46,7 +46,7 @@ class Explanation:
 
     def note(self) -> str:
         """Return the explanation as the note of an exception: at most 12 lines."""
-        return "\n".join(self.lines(note_columns(sys.stderr)))
+        return "\n".join(self.lines(note_width_in_columns(sys.stderr)))
 
     def lines(self, columns: int = COLUMNS) -> list[str]:
         """Return the lines of the note: at most 12 of a hundred columns, or as much text in more lines that are shorter."""
@@ -62,15 +62,17 @@ class Explanation:
         found = [f"{TITLE}{self.name}"]
         for label, text in parts.items():
             if text:
-                found += _paragraph(label, text, -(-_PARTS[label] * COLUMNS // columns), columns)
+                found += _wrap_labelled_paragraph(
+                    label, text, -(-_PARTS[label] * COLUMNS // columns), columns
+                )
         return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as JSON values."""
-        return dict(plain_result(self))
+        return dict(result_to_plain(self))
 
 
-def _paragraph(label: str, text: str, most: int, columns: int = COLUMNS) -> "Iterator[str]":
+def _wrap_labelled_paragraph(label: str, text: str, most: int, columns: int = COLUMNS) -> "Iterator[str]":
     start = f"  {label + ':':<7}"
     wrapped = textwrap.wrap(
         " ".join(text.split()), columns, initial_indent=start, subsequent_indent=" " * len(start),

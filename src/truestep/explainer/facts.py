@@ -6,16 +6,16 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import (
+    describe_running_layer,
+    describe_value_with_origin,
     input_sentence,
-    running_layer,
-    shapes_on_line,
-    tensors_with,
-    with_origin,
+    shapes_on_line_text,
+    tensors_on_line_where,
 )
-from truestep.explainer.origins import data_set_being_read
+from truestep.explainer.origins import dataset_being_read
 
 
-class CaseFacts(dict[str, str]):
+class ErrorCaseFacts(dict[str, str]):
     """Facts by name; a KeyError for one that is not known. `concerns` says which tensors on the line are meant."""
 
     def __init__(
@@ -26,27 +26,27 @@ class CaseFacts(dict[str, str]):
 
     def __missing__(self, name: str) -> str:
         """Return what `layer`, `tensor` and so on stand for."""
-        found = self._evidence(name.removeprefix("and_"))
+        found = self._gather_evidence(name.removeprefix("and_"))
         if name.startswith("and_"):
             return f": {found}" if found else ""
         if found is None:
             raise KeyError(name)
         return found
 
-    def _evidence(self, name: str) -> str | None:
+    def _gather_evidence(self, name: str) -> str | None:
         crash = self._crash
         if name == "tensor":
-            found = tensors_with(crash, self._concerns)
-            return with_origin(crash, found[0]) if found else None
+            found = tensors_on_line_where(crash, self._concerns)
+            return describe_value_with_origin(crash, found[0]) if found else None
         if name == "verdict":
-            return environment_verdict(self._verdict) if crash.is_live else None
+            return failed_environment_verdict(self._verdict) if crash.is_live else None
         if name == "shapes":
-            return shapes_on_line(crash) or None
-        known = {"layer": running_layer, "input": input_sentence, "data_set": data_set_being_read}
+            return shapes_on_line_text(crash) or None
+        known = {"layer": describe_running_layer, "input": input_sentence, "data_set": dataset_being_read}
         return known[name](crash) if name in known else None
 
 
-def environment_verdict(name: str) -> str | None:
+def failed_environment_verdict(name: str) -> str | None:
     """Return what a verdict of `truestep env` says that is no pass; None where it is one, or can't be judged."""
     from truestep.machine.environment import environment
 

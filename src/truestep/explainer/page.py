@@ -43,7 +43,7 @@ class ErrorPage:
     fix: str
     cases: tuple[ErrorCase, ...]
 
-    def told_cases(self) -> list[str]:
+    def cases_to_show(self) -> list[str]:
         """Return the cases as they are shown, those left out that are a fact of the run alone."""
         shown = [f"{each.says}{f' Fix: {each.fix}' if each.fix else ''}" for each in self.cases]
         told = [each for each in shown if re.search(r"[a-z]", re.sub(r"\{\w+\}| Fix:", "", each))]
@@ -70,20 +70,20 @@ def parse_error_page(docstring: str) -> ErrorPage:
     return ErrorPage(
         summary=" ".join(summary.split()),
         means=prose["Means"],
-        raises=_ended(code["Raises"]),
-        recorded=_ended(code["Recorded"]),
-        works=_ended(code["Works"]),
+        raises=_with_final_newline(code["Raises"]),
+        recorded=_with_final_newline(code["Recorded"]),
+        works=_with_final_newline(code["Works"]),
         fix=prose["Fix"],
-        cases=tuple(_case(entry) for entry in re.split(r"\n(?=\S)", textwrap.dedent(cases)) if entry),
+        cases=tuple(_parse_case(entry) for entry in re.split(r"\n(?=\S)", textwrap.dedent(cases)) if entry),
     )
 
 
-def _case(entry: str) -> ErrorCase:
+def _parse_case(entry: str) -> ErrorCase:
     found = _CASE.fullmatch(" ".join(entry.split()))
     if found is None:
         raise ValueError(f"the case {entry!r} is none: `words`: what it is. Fix: what to do.")
     return ErrorCase(found["words"], found["says"], found["fix"] or "")
 
 
-def _ended(code: str) -> str:
+def _with_final_newline(code: str) -> str:
     return code.rstrip() + "\n" if code.strip() else ""

@@ -18,7 +18,7 @@ _NO_TREE = ast.Module([], [])
 
 
 @dataclass(frozen=True)
-class EvidenceLine:
+class UserSourceLine:
     """A line of the user's, with its text."""
 
     path: str
@@ -26,24 +26,24 @@ class EvidenceLine:
     text: str
 
 
-def crashed_file_name(path: str) -> str:
+def file_name_of_any_system(path: str) -> str:
     """Return a path's last part, whichever system it is of."""
     return path.replace("\\", "/").rpartition("/")[2]
 
 
-def crashed_file_tree(path: str) -> ast.Module | None:
+def parse_crashed_file(path: str) -> ast.Module | None:
     """Return the file's syntax tree; None where it can't be read or parsed."""
-    return _parsed("".join(linecache.getlines(path)))
+    return _parse_or_none("".join(linecache.getlines(path)))
 
 
-def crashed_file_nodes(path: str, kind: type[Node]) -> list[Node]:
+def crashed_file_nodes_of_type(path: str, kind: type[Node]) -> list[Node]:
     """Return what a file holds of one kind of syntax; nothing where it can't be read or parsed."""
-    tree = crashed_file_tree(path)
+    tree = parse_crashed_file(path)
     return [] if tree is None else [node for node in ast.walk(tree) if isinstance(node, kind)]
 
 
 @lru_cache(maxsize=16)
-def _parsed(text: str) -> ast.Module | None:
+def _parse_or_none(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -57,10 +57,10 @@ def crashed_line_text(path: str, number: int) -> str:
 
 def crashed_line_without_strings(path: str, number: int) -> str:
     """Return one line, stripped, for a line that the traceback does not show: its strings may be secrets."""
-    return _STRING.sub(_keep_device_literal, crashed_line_text(path, number))
+    return _STRING.sub(_hide_non_device_literal, crashed_line_text(path, number))
 
 
-def _keep_device_literal(literal: re.Match[str]) -> str:
+def _hide_non_device_literal(literal: re.Match[str]) -> str:
     return literal[0] if _DEVICE.fullmatch(literal[0]) else '"..."'
 
 
@@ -77,7 +77,7 @@ def parsed_traceback_line(text: str) -> ast.AST | None:
 
 def failing_expression(path: str, first: int, last: int, columns: tuple[int, int] | None) -> ast.AST | None:
     """Return the node of the failing instruction, or else the statement around its line."""
-    tree = crashed_file_tree(path)
+    tree = parse_crashed_file(path)
     if tree is None:
         return None
     holding = [
@@ -86,19 +86,19 @@ def failing_expression(path: str, first: int, last: int, columns: tuple[int, int
         if isinstance(node, ast.expr | ast.stmt) and node.lineno <= first and (node.end_lineno or 0) >= last
     ]
     if columns is not None:
-        exact = [node for node in holding if _spans(node, first, last, columns)]
+        exact = [node for node in holding if _has_exact_position(node, first, last, columns)]
         if exact:
             return exact[0]
     statements = [node for node in holding if isinstance(node, ast.stmt) and node.end_lineno is not None]
     smallest = min(statements, key=lambda node: (node.end_lineno or 0) - node.lineno, default=None)
-    return _head(smallest)
+    return _header_expression(smallest)
 
 
-def _spans(node: ast.expr | ast.stmt, first: int, last: int, columns: tuple[int, int]) -> bool:
+def _has_exact_position(node: ast.expr | ast.stmt, first: int, last: int, columns: tuple[int, int]) -> bool:
     return (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset) == (first, last, *columns)
 
 
-def _head(node: ast.stmt | None) -> ast.AST | None:
+def _header_expression(node: ast.stmt | None) -> ast.AST | None:
     """Return what a statement of several lines evaluates itself, without its body."""
     if isinstance(node, ast.For | ast.AsyncFor):
         return node.iter
@@ -111,42 +111,50 @@ def _head(node: ast.stmt | None) -> ast.AST | None:
     return node
 
 
-def line_that_made(path: str, name: str, before: int) -> EvidenceLine | None:
+def last_assignment_line(path: str, name: str, before: int) -> UserSourceLine | None:
     """Return the line that gave a name its value: for `x` in its function, for `self.x` in its class."""
     is_attribute = name.startswith("self.")
-    scope = crashed_file_scope(path, before, ast.ClassDef if is_attribute else ast.FunctionDef)
-    lines = [node.lineno for node in ast.walk(scope) if isinstance(node, ast.stmt) and _gives(node, name)]
+    scope = enclosing_scope_in_file(path, before, ast.ClassDef if is_attribute else ast.FunctionDef)
+    lines = [
+        node.lineno
+        for node in ast.walk(scope)
+        if isinstance(node, ast.stmt) and _is_assignment_to_name(node, name)
+    ]
     earlier = [number for number in lines if number < before or is_attribute]
     if not earlier and not isinstance(scope, ast.Module):
-        earlier = [node.lineno for node in (crashed_file_tree(path) or _NO_TREE).body if _gives(node, name)]
+        earlier = [
+            node.lineno
+            for node in (parse_crashed_file(path) or _NO_TREE).body
+            if _is_assignment_to_name(node, name)
+        ]
     number = max(earlier, default=0)
-    return EvidenceLine(path, number, crashed_line_without_strings(path, number)) if number else None
+    return UserSourceLine(path, number, crashed_line_without_strings(path, number)) if number else None
 
 
-def crash_name_grows_in_loop(path: str, name: str, line: int) -> bool:
+def is_name_only_growing_in_loop(path: str, name: str, line: int) -> bool:
     """Whether a loop around the line, or in its function, only ever adds to a name: `x += y`, `x = x + y`."""
-    nodes = ast.walk(crashed_file_scope(path, line, ast.FunctionDef))
+    nodes = ast.walk(enclosing_scope_in_file(path, line, ast.FunctionDef))
     for loop in (each for each in nodes if isinstance(each, ast.For | ast.While)):
-        gives = [node for part in loop.body for node in ast.walk(part) if _gives(node, name)]
-        if gives and all(_adds_to(node, name) for node in gives):
+        gives = [node for part in loop.body for node in ast.walk(part) if _is_assignment_to_name(node, name)]
+        if gives and all(_is_addition_to_name(node, name) for node in gives):
             return True
     return False
 
 
-def _adds_to(node: ast.AST, name: str) -> bool:
+def _is_addition_to_name(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.Assign):
         return any(ast.unparse(each) == name for each in ast.walk(node.value) if isinstance(each, ast.expr))
     return isinstance(node, ast.AugAssign)
 
 
-def crashed_file_scope(path: str, line: int, kind: type[ast.ClassDef | ast.FunctionDef]) -> ast.AST:
+def enclosing_scope_in_file(path: str, line: int, kind: type[ast.ClassDef | ast.FunctionDef]) -> ast.AST:
     """Return the innermost class or function around a line; the whole file where there is none."""
-    nodes = crashed_file_nodes(path, kind)
+    nodes = crashed_file_nodes_of_type(path, kind)
     around = [node for node in nodes if node.lineno <= line <= (node.end_lineno or 0)]
-    return max(around, key=lambda node: node.lineno, default=crashed_file_tree(path) or _NO_TREE)
+    return max(around, key=lambda node: node.lineno, default=parse_crashed_file(path) or _NO_TREE)
 
 
-def _gives(node: ast.AST, name: str) -> bool:
+def _is_assignment_to_name(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.Assign):
         targets = node.targets
     elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For):

@@ -16,11 +16,11 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import NeverPickled
-from truestep.core.wording import a_type, counted
+from truestep.core.wording import a_type, plural
 from truestep.frameworks.attributes import PlainAttributes
-from truestep.frameworks.begun import made, say
-from truestep.frameworks.passes import order_of, refuse_processes
-from truestep.frameworks.resume import Resume
+from truestep.frameworks.begun import inspect_optimizers, write_to_stderr
+from truestep.frameworks.passes import loader_order_key, refuse_processes
+from truestep.frameworks.resume import ResumableTraining
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -34,7 +34,7 @@ _PREPARED = (
 _MOST_WAITED = 64  # batches that a save waits for the end of an accumulation by hand
 
 
-class ExactResume(Resume, NeverPickled):
+class ExactResume(ResumableTraining, NeverPickled):
     """Has a killed loop with Accelerate go on to the bits it would have ended with, from any batch.
 
     Write, behind `accelerator.prepare`: `exact = ts.accelerate.ExactResume(accelerator, loader, directory)`, and loop `for epoch in
@@ -77,19 +77,19 @@ class ExactResume(Resume, NeverPickled):
         self._pass: SimpleNamespace | None = None
         """That is gone through: how many batches came since the save before it, and whether it is trained on."""
         self._used: dict[int, dict[int, tuple[Any, int]]] = {}  # by optimizer that has stepped in this body
-        self._say_at_end()
+        self._report_at_end()
         self._optimizers = [each for each in _prepared_optimizers(accelerator) if isinstance(each, Optimizer)]
         mine = weakref.ref(self)
 
-        def tell(optimizer: Optimizer, *_: Any) -> None:
+        def note_step_of_instance(optimizer: Optimizer, *_: Any) -> None:
             if (exact := mine()) is not None:
-                exact._take_note_of_step(optimizer)
+                exact._note_optimizer_step(optimizer)
 
-        self._hooks = [each.register_step_post_hook(tell) for each in self._optimizers]
+        self._hooks = [each.register_step_post_hook(note_step_of_instance) for each in self._optimizers]
         self._load_state()
-        self._rates = self._rates_now()
+        self._rates = self._current_learning_rates()
 
-    def _say_at_end(self) -> None:
+    def _report_at_end(self) -> None:
         self._use["in_vain"] = (
             f"exact.epoch is {self._epoch}, and no batch was taken from exact: range(exact.epoch, N) is empty for an N of at "
             f"most {self._epoch}, so nothing was trained. Write a larger N, or give ExactResume an empty directory."
@@ -101,11 +101,13 @@ class ExactResume(Resume, NeverPickled):
         begun, accelerator = self._kept.begun, self._accelerator
         models = getattr(accelerator, "_models", ())
         schedules = (*getattr(accelerator, "_schedulers", ()), *getattr(accelerator, "_custom_objects", ()))
-        begun.made(accelerator, made(_prepared_optimizers(accelerator)), made(schedules))
+        begun.made(
+            accelerator, inspect_optimizers(_prepared_optimizers(accelerator)), inspect_optimizers(schedules)
+        )
         begun.model(*models)
         self._attributes = PlainAttributes({f"model{number}": each for number, each in enumerate(models)})
         begun.data(self._loader, accelerator.gradient_accumulation_steps)
-        self._begin()  # before Accelerate loads the streams, and the seed with them
+        self._begin_keyed_passes()  # before Accelerate loads the streams, and the seed with them
         if (path := self._kept.newest.path) is not None:
             if not path.is_dir():
                 raise OptionError(
@@ -113,21 +115,23 @@ class ExactResume(Resume, NeverPickled):
                     "Give ExactResume an empty directory."
                 )
             accelerator.load_state(str(path))
-            _name_behind_those_there(accelerator)
+            _continue_checkpoint_names(accelerator)
             self._epoch, self._saved = self._place["pass"], self._kept.newest.step
 
-    def _take_note_of_step(self, optimizer: Optimizer) -> None:
+    def _note_optimizer_step(self, optimizer: Optimizer) -> None:
         if self._pass is not None:
-            self._take_note_of_training()
+            self._note_pass_is_trained()
             # it asks each gradient, so only where a save is near; they are held, lest another takes the place of one in memory
             gradients = _gradients_of(optimizer).values() if self._since >= self._every else ()
             self._used[id(optimizer)] = {id(each): (each, each._version) for each in gradients}
             return
         given = self._accelerator.gradient_state.active_dataloader
-        self._steps_elsewhere += given is not None and order_of(given) == order_of(self._loader)
+        self._steps_elsewhere += given is not None and loader_order_key(given) == loader_order_key(
+            self._loader
+        )
         if self._steps_elsewhere >= self._every and not self._use["used"]:
             raise OptionError(
-                f"{counted(self._steps_elsewhere, 'step')} took their batches from the loader, and not from the ExactResume of "
+                f"{plural(self._steps_elsewhere, 'step')} took their batches from the loader, and not from the ExactResume of "
                 f"{self._kept.directory}: nothing is saved to go on from. {_LOOP}"
             )
 
@@ -135,7 +139,7 @@ class ExactResume(Resume, NeverPickled):
     def epoch(self) -> int:
         """The pass that comes next, or is under way."""
         if not self._is_epoch_asked:
-            self._say_at_end()
+            self._report_at_end()
         self._is_epoch_asked = True
         return self._epoch
 
@@ -149,7 +153,7 @@ class ExactResume(Resume, NeverPickled):
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches of a pass, of the first one after a resume those that are left."""
-        self._end(self._pass)  # somebody keeps an iterator, of which a batch was looked at
+        self._end_pass(self._pass)  # somebody keeps an iterator, of which a batch was looked at
         mine = self._pass = SimpleNamespace(since=self._since, is_trained=False)
         done, self._batches = self._place.get("batches", 0), 0
         self._passes.await_pass(self._epoch, lambda: self._loader)
@@ -162,58 +166,58 @@ class ExactResume(Resume, NeverPickled):
                     continue
                 if self._batches == done + 1:
                     self._begin_pass()
-                    self._say_wrong_counts(done)
+                    self._report_wrong_counts(done)
                 self._since += 1
                 self._used.clear()
                 yield batch
-                self._end_body(mine)
+                self._end_loop_body(mine)
             if self._batches == done:  # saved behind the last batch: a pass of one, or by an earlier build
                 self._begin_pass()
-                self._say_wrong_counts(0)
-                self._say_nothing_left(done)
-            self._take_note_of_training()
+                self._report_wrong_counts(0)
+                self._report_nothing_left(done)
+            self._note_pass_is_trained()
         finally:
-            self._end(mine)
+            self._end_pass(mine)
 
     def _begin_pass(self) -> None:
         """Put the streams where they were at the save: the code before the loop may have drawn."""
         self._passes.stop_waiting()
         if self._place:
-            self._go_on(self._accelerator.device)
+            self._restore_at_first_batch(self._accelerator.device)
             for name, gradient in self._place.get("gradients", {}).items():
                 optimizer, parameter = map(int, name.split("."))
                 held = _parameters_of(self._optimizers[optimizer])[parameter]
                 held.grad = gradient.to(held.device, copy=True)
 
-    def _say_wrong_counts(self, done: int) -> None:
+    def _report_wrong_counts(self, done: int) -> None:
         if self._place and self._epoch and not self._is_epoch_asked:
-            say(
+            write_to_stderr(
                 f"exact goes on in epoch {self._epoch}, counted from 0, and the loop has not asked for it: one that "
-                f"begins at 0 trains {counted(self._epoch, 'epoch')} too many. Write for epoch in range(exact.epoch, N): where it "
+                f"begins at 0 trains {plural(self._epoch, 'epoch')} too many. Write for epoch in range(exact.epoch, N): where it "
                 "is for epoch in range(N):"
             )
-        if done and _foreign_count(done):
-            say(
+        if done and _is_counted_from_zero(done):
+            write_to_stderr(
                 f"enumerate(exact) counts the batches of exact from its own top, and this epoch goes on behind batch {done}. "
                 "Write enumerate(exact, exact.batch)."
             )
 
-    def _say_nothing_left(self, done: int) -> None:
+    def _report_nothing_left(self, done: int) -> None:
         if done:
-            say(
-                f"all {counted(done, 'batch', 'batches')} of epoch {self._epoch}, counted from 0, were done at that save, so exact "
+            write_to_stderr(
+                f"all {plural(done, 'batch', 'batches')} of epoch {self._epoch}, counted from 0, were done at that save, so exact "
                 "gives none, and what the loop sums up is empty. Keep it by accelerator.register_for_checkpointing."
             )
 
-    def _take_note_of_training(self) -> None:
+    def _note_pass_is_trained(self) -> None:
         """Take note that the pass is trained on, and not looked at."""
         assert self._pass is not None
         self._pass.is_trained, self._place = True, {}
         self._use["used"] |= self._kept.newest.path is not None
-        words = self._never_saved(f"every_n_batches={self._every}", self._since // 2)
+        words = self._never_saved_message(f"every_n_batches={self._every}", self._since // 2)
         self._use["in_vain"] = words if self._since < self._every else None  # where it waits for a step
 
-    def _end(self, mine: SimpleNamespace | None) -> None:
+    def _end_pass(self, mine: SimpleNamespace | None) -> None:
         """End a pass, if it is the one that is gone through: as trained on, or as a look at a batch."""
         if mine is None or mine is not self._pass:
             return
@@ -223,7 +227,7 @@ class ExactResume(Resume, NeverPickled):
             self._since = mine.since
         self._pass = None
 
-    def _end_body(self, mine: SimpleNamespace) -> None:
+    def _end_loop_body(self, mine: SimpleNamespace) -> None:
         """Save where it is time, between two accumulations."""
         if self._pass is not mine:
             raise OptionError(
@@ -231,12 +235,14 @@ class ExactResume(Resume, NeverPickled):
                 "before the loop, or take it from a loader of its own."
             )
         if not self._optimizers:  # others don't tell of their steps
-            self._take_note_of_training()
+            self._note_pass_is_trained()
         if self._since < self._every or not self._accelerator.sync_gradients:
             return
         # a loop that went on behind the last batch would begin with none, and miss what it has summed up: the next one saves
         state = self._accelerator.gradient_state
-        is_last = state.end_of_dataloader and order_of(state.active_dataloader) == order_of(self._loader)
+        is_last = state.end_of_dataloader and loader_order_key(state.active_dataloader) == loader_order_key(
+            self._loader
+        )
         if is_last and self._batches > 1 and self._since < self._every + _MOST_WAITED:
             return
         held, is_accumulating = self._held_gradients()
@@ -244,7 +250,7 @@ class ExactResume(Resume, NeverPickled):
             return
         self._refuse_unkept_schedule()
         self._saved, self._since = self._saved + self._since, 0
-        place = self._place_now(self._batches, self._accelerator.device, gradients=held)
+        place = self._current_place(self._batches, self._accelerator.device, gradients=held)
         with self._kept.scratch() as folder:
             theirs = Path(folder) / "accelerate"
             _save_state_in(self._accelerator, theirs)
@@ -266,7 +272,7 @@ class ExactResume(Resume, NeverPickled):
                     is_accumulating |= id(optimizer) not in self._used
         return held, is_accumulating
 
-    def _rates_now(self) -> list[float]:
+    def _current_learning_rates(self) -> list[float]:
         return [float(group.get("lr", 0)) for each in self._optimizers for group in each.param_groups]
 
     def _refuse_unkept_schedule(self) -> None:
@@ -279,7 +285,7 @@ class ExactResume(Resume, NeverPickled):
         ]
         # which a schedule has set
         is_there = any("initial_lr" in group for each in self._optimizers for group in each.param_groups)
-        if is_there and not kept and self._rates_now() != self._rates:
+        if is_there and not kept and self._current_learning_rates() != self._rates:
             raise OptionError(
                 "A schedule moves the rate of a prepared optimizer, and accelerator.save_state does not keep it: after "
                 "a kill it would begin anew, with other rates. Write accelerator.register_for_checkpointing(schedule), or "
@@ -290,7 +296,7 @@ class ExactResume(Resume, NeverPickled):
         """Let go of the directory; the end of the process does so, too."""
         for hook in self._hooks:
             hook.remove()
-        self._give_up()
+        self._release_directory()
 
 
 def _refuse_unprepared(accelerator: Any, loader: Any) -> None:
@@ -318,7 +324,7 @@ def _refuse_unprepared(accelerator: Any, loader: Any) -> None:
             )
     is_theirs = type(loader).__module__.startswith("accelerate.")  # one without its first batches has no mark
     if not is_theirs and not getattr(loader, "_is_accelerate_prepared", False):
-        say(
+        write_to_stderr(
             "accelerator.prepare has not returned the loader that ts.accelerate.ExactResume was given, so its batches "
             "stay on the CPU, and no accumulation ends with an epoch. Write loader = accelerator.prepare(loader) first."
         )
@@ -348,7 +354,7 @@ def _save_state_in(accelerator: Any, folder: Path) -> None:
         vars(named).update(before)  # the number of the user's next one, too
 
 
-def _name_behind_those_there(accelerator: Any) -> None:
+def _continue_checkpoint_names(accelerator: Any) -> None:
     """Have the user's own `save_state` count on behind what the killed training has named; at 0 it would raise."""
     named = accelerator.project_configuration
     folder = Path(accelerator.project_dir or "") / "checkpoints"
@@ -374,7 +380,7 @@ def _gradients_of(optimizer: Optimizer) -> dict[int, Tensor]:
     return {number: each for number, each in gradients if each is not None and not each.is_sparse}
 
 
-def _foreign_count(done: int) -> bool:
+def _is_counted_from_zero(done: int) -> bool:
     """Whether `enumerate` goes through the running pass and counts from its own top."""
     frames, frame = set(), sys._getframe()
     while (frame := frame.f_back) is not None:  # type: ignore[assignment]

@@ -15,7 +15,7 @@ from truestep.core.errors import CheckpointError
 from truestep.core.frames import is_library_file
 from truestep.core.trees import tree_leaves
 from truestep.core.wording import a_type
-from truestep.run.user_state import check_run_state_value, run_state_at_a_glance
+from truestep.run.user_state import check_run_state_value, run_state_change_mark
 
 _KINDS = (bool, int, float, str, Tensor, np.ndarray, np.generic, list, tuple, dict, set, deque, type(None))
 _CLOCKS = (time.time, time.monotonic, time.perf_counter, time.process_time)
@@ -36,16 +36,18 @@ class PlainAttributes:
         self._holders: dict[str, Any] = {}
         for root, each in given.items():
             inner = each.named_modules() if isinstance(each, nn.Module) else [("", each)]
-            held = {f"{root}.{name}".rstrip("."): one for name, one in inner if _is_of_user(one)}
+            held = {f"{root}.{name}".rstrip("."): one for name, one in inner if _is_user_class(one)}
             for path, holder in held.items():
-                parts = {f"{path}.{name}": part for name, part in vars(holder).items() if _is_of_user(part)}
+                parts = {
+                    f"{path}.{name}": part for name, part in vars(holder).items() if _is_user_class(part)
+                }
                 objects = {name: part for name, part in parts.items() if not isinstance(part, nn.Module)}
                 self._holders |= {path: holder, **objects}
         self._began = [clock() for clock in _CLOCKS]
-        self._made = {path: _at_a_glance(value) for path, value in self._all()}
+        self._made = {path: _comparison_value(value) for path, value in self._iterate_attributes()}
         self._told = False
 
-    def _all(self) -> Iterator[tuple[str, Any]]:
+    def _iterate_attributes(self) -> Iterator[tuple[str, Any]]:
         for path, holder in self._holders.items():
             lost = getattr(holder, "_non_persistent_buffers_set", ())
             buffers = {name: value for name, value in getattr(holder, "_buffers", {}).items() if name in lost}
@@ -56,10 +58,10 @@ class PlainAttributes:
     def changed(self, instead: str) -> dict[str, Any]:
         """Return what has changed since this was made; say once what can't be kept, and what to write `instead`."""
         found, lost = {}, []
-        for path, value in self._all():
-            if path in self._made and self._made[path] == _at_a_glance(value):
+        for path, value in self._iterate_attributes():
+            if path in self._made and self._made[path] == _comparison_value(value):
                 continue
-            content = _spelt_out(value)
+            content = _expand_containers(value)
             if any(isinstance(leaf, Tensor) and leaf.requires_grad for _, leaf in tree_leaves([content])):
                 continue  # weights, and what belongs to the batch
             try:
@@ -88,7 +90,11 @@ class PlainAttributes:
                 continue
             name = name.rstrip(_IF_MISSING)
             now = getattr(holder, name, None)
-            if isinstance(now, Tensor) and isinstance(value, Tensor) and _form(now) == _form(value):
+            if (
+                isinstance(now, Tensor)
+                and isinstance(value, Tensor)
+                and _shape_and_dtype(now) == _shape_and_dtype(value)
+            ):
                 with torch.no_grad():
                     now.copy_(value)
             elif isinstance(now, dict | set | list | deque) and isinstance(value, list | dict):
@@ -98,25 +104,25 @@ class PlainAttributes:
                 setattr(holder, name, value)
 
 
-def _form(tensor: Tensor) -> tuple[Any, ...]:
+def _shape_and_dtype(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.dtype
 
 
-def _spelt_out(value: Any) -> Any:
+def _expand_containers(value: Any) -> Any:
     kinds = {set: list, deque: list, dict: dict}
     return next((plain(value) for kind, plain in kinds.items() if isinstance(value, kind)), value)
 
 
-def _at_a_glance(value: Any) -> Any:
+def _comparison_value(value: Any) -> Any:
     """Return what is equal as long as a value stays; a data set that a module holds is not gone through at each save."""
     if isinstance(value, np.ndarray) and value.nbytes > _MOST_BYTES:
         return id(value), value.shape
     if isinstance(value, list | tuple | dict | set | deque) and len(value) > _MOST_ITEMS:
         return id(value), len(value)
-    return run_state_at_a_glance(_spelt_out(value))
+    return run_state_change_mark(_expand_containers(value))
 
 
-def _is_of_user(value: Any) -> bool:
+def _is_user_class(value: Any) -> bool:
     """Whether its class stands in the user's code; a metric of torchmetrics is the user's, too: it saves nothing by default."""
     name = type(value).__module__
     file = getattr(sys.modules.get(name), "__file__", None)

@@ -9,7 +9,7 @@ from typing import Any
 
 from truestep.core.errors import OptionError, check_number
 from truestep.frameworks.attributes import PlainAttributes
-from truestep.frameworks.begun import made
+from truestep.frameworks.begun import inspect_optimizers
 from truestep.frameworks.passes import refuse_loader
 from truestep.frameworks.resume import ResumeCallback
 
@@ -57,22 +57,22 @@ class ExactResume(ResumeCallback, Callback):
             )
         if stage != "fit":
             return
-        self._take_part(trainer.world_size, "Lightning", trainer.callbacks)
+        self._join_trainer(trainer.world_size, "Lightning", trainer.callbacks)
         begun, newest = self._kept.begun, self._kept.newest
         if type(pl_module).configure_model.__module__.startswith(("lightning.", "pytorch_lightning.")):
             begun.model(pl_module)  # else layers are made later
         # it saves before a batch, so a checkpoint is always of a training with more to do
         begun.length("max_epochs", trainer.max_epochs, newest.place.get("pass", 0) + 0.5)
         begun.length("max_steps", trainer.max_steps, newest.step + 0.5)
-        self._begin()
+        self._begin_keyed_passes()
         self._since = 0
         if not self._place:
             self._await_pass(trainer)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Look at optimizers and schedules, before Lightning loads the state of those that were saved into them."""
-        schedules = made(each.scheduler for each in trainer.lr_scheduler_configs)
-        self._kept.begun.made(trainer, made(trainer.optimizers), schedules)
+        schedules = inspect_optimizers(each.scheduler for each in trainer.lr_scheduler_configs)
+        self._kept.begun.made(trainer, inspect_optimizers(trainer.optimizers), schedules)
         given = {f"callback{at}": each for at, each in enumerate(trainer.callbacks) if each is not self}
         self._attributes = PlainAttributes({"self": pl_module, **given}, LightningModule())
 
@@ -122,7 +122,7 @@ class ExactResume(ResumeCallback, Callback):
         self._passes.stop_waiting()
         loop = trainer.fit_loop.epoch_loop
         if self._place:
-            self._go_on(pl_module.device, partial(_steps_of_schedule, trainer))
+            self._restore_at_first_batch(pl_module.device, partial(_steps_of_schedule, trainer))
             trainer.callback_metrics.update(self._place["metrics"])
             # Lightning counts the batch before once more on every restart that is not right behind one
             loop._batches_that_stepped = self._place["logged"]
@@ -132,7 +132,7 @@ class ExactResume(ResumeCallback, Callback):
         else:
             self._merge_means(loop)
             if self._since >= self._every and trainer.global_step != self._steps:
-                self._save(trainer, pl_module, batch_idx)
+                self._save_trainer_checkpoint(trainer, pl_module, batch_idx)
         self._steps = trainer.global_step
         self._since += 1
 
@@ -142,7 +142,7 @@ class ExactResume(ResumeCallback, Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Say so where nothing was saved."""
-        self._say_never_saved(f"every_n_batches={self._every}", trainer.global_step, self._since // 2)
+        self._report_never_saved(f"every_n_batches={self._every}", trainer.global_step, self._since // 2)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException | None = None) -> None:
         """Let go of the directory; say what a path is that Lightning could not load, where it is ours and no checkpoint of its."""
@@ -161,9 +161,9 @@ class ExactResume(ResumeCallback, Callback):
         """Let go of the directory."""
         if stage == "fit":
             self._unsaid.close()
-            self._give_up()
+            self._release_directory()
 
-    def _save(self, trainer: Any, pl_module: Any, batch_idx: int) -> None:
+    def _save_trainer_checkpoint(self, trainer: Any, pl_module: Any, batch_idx: int) -> None:
         loop = trainer.fit_loop.epoch_loop
         means = {
             name: {
@@ -172,7 +172,7 @@ class ExactResume(ResumeCallback, Callback):
             for name, each in loop._results.items()
             if each.is_tensor and each.meta.on_epoch and batch_idx
         }
-        place = self._place_now(
+        place = self._current_place(
             batch_idx, pl_module.device, means=means, logged=loop._batches_that_stepped,
             metrics={name: value.detach().cpu() for name, value in trainer.callback_metrics.items()},
             reloaded=trainer.fit_loop._last_train_dl_reload_epoch,

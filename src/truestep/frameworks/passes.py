@@ -92,11 +92,16 @@ class KeyedPasses:
             return plain(loader)
         own = find_sample_generators({name: getattr(loader, name, None) for name in _PARTS})
         streams = [*global_sample_generators(), *own.values()]
-        if self._awaited is None or order_of(self._awaited[1]()) != order_of(loader):
-            return _KeyedPass(loader, plain, streams, random_key(self._root, _OTHERS, _place_of(streams)))
+        if self._awaited is None or loader_order_key(self._awaited[1]()) != loader_order_key(loader):
+            return _KeyedPass(
+                loader, plain, streams, random_key(self._root, _OTHERS, _stream_state_number(streams))
+            )
         refuse_loader(loader)
         if self._is_new:  # which seed the user gave to a loader's own generator counts, too
-            self._root, self._is_new = random_key(self._root, _place_of(streams[_NUM_GLOBAL:])), False
+            self._root, self._is_new = (
+                random_key(self._root, _stream_state_number(streams[_NUM_GLOBAL:])),
+                False,
+            )
         number, place = self._awaited[0], self._place
         begun = self._training = _KeyedPass(loader, plain, streams, random_key(self._root, number), number)
         skip = self._skipped(loader, place["batches"]) if place.get("pass") == number else None
@@ -139,15 +144,15 @@ class _KeyedPass:
     def __next__(self) -> Any:
         if self._iterator is None:
             self._loader._iterator = None  # persistent workers stand where the last pass left them
-            self._iterator = self._keyed(self._key, lambda: self._plain(self._loader))
+            self._iterator = self._call_with_key(self._key, lambda: self._plain(self._loader))
             for _ in range(self.skip):
-                self._fetch()
-        return self._fetch()
+                self._fetch_batch()
+        return self._fetch_batch()
 
-    def _fetch(self) -> Any:
+    def _fetch_batch(self) -> Any:
         assert self._iterator is not None
         number, self._fetched = self._fetched, self._fetched + 1
-        batch = self._keyed(random_key(self._key, self._fetched), self._iterator.__next__)
+        batch = self._call_with_key(random_key(self._key, self._fetched), self._iterator.__next__)
         if self.number is not None:
             self._rows[number] = _first_rows_of(batch)
             self._rows.pop(number - _NUM_KEPT, None)
@@ -163,7 +168,7 @@ class _KeyedPass:
             )
         return batch
 
-    def _keyed(self, key: int, call: Callable[[], Any]) -> Any:
+    def _call_with_key(self, key: int, call: Callable[[], Any]) -> Any:
         """Return what a call returns with the streams set from a key, and put them back."""
         before = [stream.state() for stream in self._streams]
         for number, stream in enumerate(self._streams):
@@ -181,7 +186,7 @@ def _keyed_iter(loader: Any) -> Iterator[Any]:
     return _plain_iter(loader) if active is None else active.iterate(loader, _plain_iter)
 
 
-def order_of(loader: Any) -> tuple[int, ...]:
+def loader_order_key(loader: Any) -> tuple[int, ...]:
     """Return by what the passes over the same batches are known; Accelerate makes a loader anew to leave out the first ones."""
     if isinstance(data := getattr(loader, "dataset", None), IterableDataset):
         return id(data), getattr(loader, "batch_size", None) or 0
@@ -190,7 +195,7 @@ def order_of(loader: Any) -> tuple[int, ...]:
     return (id(sampler.batch_sampler if type(sampler).__name__ == "SkipBatchSampler" else sampler),)
 
 
-def _place_of(streams: Sequence[SampleGenerator]) -> int:
+def _stream_state_number(streams: Sequence[SampleGenerator]) -> int:
     """Return a number of where streams stand: an evaluation draws other numbers each time, and none of the training's."""
     states = [each.state() for each in streams]
     content = repr([each.tolist() if isinstance(each, torch.Tensor) else each for each in states])

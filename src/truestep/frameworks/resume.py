@@ -15,16 +15,16 @@ import torch
 
 from truestep.checkpoints.retention import Retention
 from truestep.checkpoints.store import CheckpointStore
-from truestep.core.call_site import calls_what_it_reads
+from truestep.core.call_site import is_read_attribute_called
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.core.wording import a_type
 from truestep.frameworks.attributes import PlainAttributes
-from truestep.frameworks.begun import Begun, say
+from truestep.frameworks.begun import TrainingStart, write_to_stderr
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
 from truestep.run.directory import CONFIG
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
-from truestep.run.owner import HOLDERS, take_over_run
+from truestep.run.owner import HOLDERS, take_over_run_directory
 from truestep.run.user_state import decode_run_state, encode_run_state
 
 _SCRATCH = ".theirs-"  # where a framework writes before the store takes it: what a kill left is removed
@@ -38,7 +38,7 @@ class KeptCheckpoint(NamedTuple):
     place: dict[str, Any]
 
 
-class Kept:
+class KeptCheckpoints:
     """The checkpoints in a directory; at every instant after the first save a whole one is there.
 
     A checkpoint holds all bytes of what the framework saved, so that neither half a save nor a changed file is gone on from.
@@ -58,20 +58,20 @@ class Kept:
         self.saved_at: list[int] = []
 
     @cached_property
-    def _store(self) -> CheckpointStore:
+    def _checkpoint_store(self) -> CheckpointStore:
         number = os.environ.get("WORLD_SIZE", "")  # as launchers say: each process would take the directory
         refuse_processes(int(number) if number.isdecimal() else 1, "this launch")
         config = self.directory / CONFIG
         if config.is_file() and '"schema_version"' in config.read_text(encoding="utf-8", errors="replace"):
-            self._refuse_run()
-        take_over_run(self.directory)
+            self._refuse_run_directory()
+        take_over_run_directory(self.directory)
         store = CheckpointStore(self.directory / "checkpoints", retention=self._retention, background=False)
         HOLDERS[str(self.directory)] = self
         for left in self.directory.glob(f"{_SCRATCH}*"):
             shutil.rmtree(left)
         return store
 
-    def _refuse_run(self) -> NoReturn:
+    def _refuse_run_directory(self) -> NoReturn:
         raise OptionError(
             f"{self.directory} is the folder of a ts.Run, and ExactResume goes on from checkpoints of its own alone. Nothing was "
             'deleted there. Write another folder, directory="runs/exact", say.'
@@ -80,12 +80,12 @@ class Kept:
     @cached_property
     def newest(self) -> KeptCheckpoint:
         """The newest sound checkpoint as this process found it, its files written out; an empty one where there is none."""
-        found = self._store.resume()
+        found = self._checkpoint_store.resume()
         if found is None:
             return KeptCheckpoint(None, 0, {})
         if "name" not in found.state:
             self.give_up()
-            self._refuse_run()
+            self._refuse_run_directory()
         folder = self.directory / "from-checkpoint"
         shutil.rmtree(folder, ignore_errors=True)
         path = folder / found.state["name"]
@@ -96,31 +96,33 @@ class Kept:
         return KeptCheckpoint(path, found.checkpoint.summary.step, decode_run_state(found.state["place"]))
 
     @cached_property
-    def begun(self) -> Begun:
+    def begun(self) -> TrainingStart:
         """What the training was begun with that goes on from there."""
-        return Begun(self.directory, self.newest.step, self.newest.place)
+        return TrainingStart(self.directory, self.newest.step, self.newest.place)
 
     def scratch(self) -> TemporaryDirectory[str]:
         """Return a folder for what a framework saves."""
-        self._store.wait()  # makes the directory
+        self._checkpoint_store.wait()  # makes the directory
         return TemporaryDirectory(prefix=_SCRATCH, dir=self.directory)
 
     def keep(self, theirs: Path, step: int, place: dict[str, Any]) -> None:
         """Save a file or folder of the framework's, and the place."""
         inside = (each for each in sorted([theirs, *theirs.rglob("*")]) if each.is_file())
-        files = {each.relative_to(theirs).as_posix(): _bytes_of(each) for each in inside}
-        self._store.save(step, {"name": theirs.name, "files": files, "place": encode_run_state(place)})
+        files = {each.relative_to(theirs).as_posix(): _map_file_bytes(each) for each in inside}
+        self._checkpoint_store.save(
+            step, {"name": theirs.name, "files": files, "place": encode_run_state(place)}
+        )
         self.saved_at.append(step)
 
     def give_up(self) -> None:
         """Let go of the directory."""
         for name in ("newest", "begun"):
             vars(self).pop(name, None)
-        if (store := vars(self).pop("_store", None)) is not None:
+        if (store := vars(self).pop("_checkpoint_store", None)) is not None:
             store.close()
 
 
-class Resume(HelpfulAttributes):
+class ResumableTraining(HelpfulAttributes):
     """A training that is kept in a directory, and goes on from there."""
 
     _instead = "get_extra_state(self) and set_extra_state(self, state) into the class."
@@ -128,55 +130,55 @@ class Resume(HelpfulAttributes):
     def __init__(
         self, directory: str | Path, keep: int, skipped: Callable[[Any, int], int | None] | None = None
     ) -> None:
-        self._kept = Kept(directory, keep)
+        self._kept = KeptCheckpoints(directory, keep)
         self._use: dict[str, Any] = {"in_vain": None, "used": False}
-        self._at_end = weakref.finalize(self, _say_unused, self._use)
+        self._at_end = weakref.finalize(self, _report_unused, self._use)
         self._passes = KeyedPasses(*[skipped] if skipped else [])
         self._attributes = PlainAttributes({})
         self._place: dict[str, Any] = {}
         """What is to be put back at the first batch."""
 
-    def _begin(self) -> None:
+    def _begin_keyed_passes(self) -> None:
         """Have passes be keyed, from the newest checkpoint's place on where there is one."""
         self._place = self._kept.newest.place
         self._passes.begin(self._place, self._kept.begun.seed())
         if self._place:
-            say(f"going on from step {self._kept.newest.step} of {self._kept.directory}")
+            write_to_stderr(f"going on from step {self._kept.newest.step} of {self._kept.directory}")
 
-    def _go_on(
+    def _restore_at_first_batch(
         self, device: torch.device | None, steps_of: Callable[[Any], float | None] | None = None
     ) -> None:
         """Put back what was kept, at the first batch of a resumed run: the code before may have drawn."""
-        self._kept.begun.first_batch(steps_of)
+        self._kept.begun.check_at_first_batch(steps_of)
         if device is not None:
             set_loop_random_state(self._place["random"], device)
         self._attributes.put_back(self._place.get("attributes", {}))
 
-    def _place_now(self, batches: int, device: torch.device | None, **more: Any) -> dict[str, Any]:
+    def _current_place(self, batches: int, device: torch.device | None, **more: Any) -> dict[str, Any]:
         """Return all that a framework's checkpoint lacks, when so many batches of the pass are done."""
         place = {**self._passes.place(batches), **self._kept.begun.facts, **more}
         place["attributes"] = self._attributes.changed(self._instead)
         return place if device is None else {**place, "random": loop_random_state(device)}
 
-    def _never_saved(self, option: str, least: int) -> str:
+    def _never_saved_message(self, option: str, least: int) -> str:
         return (
             f"this training ended before its first save was due ({option}), so a kill would have lost all of it. "
             f"Write {option.partition('=')[0]}={max(1, least)}, say."
         )
 
-    def _say_never_saved(self, option: str, end: int, least: int) -> None:
+    def _report_never_saved(self, option: str, end: int, least: int) -> None:
         """Say at a training's last step that nothing was saved before it, as the option asks for more than there was of it."""
         if self._kept.newest.path is None and not any(each < end for each in self._kept.saved_at):
-            say(self._never_saved(option, least))
+            write_to_stderr(self._never_saved_message(option, least))
 
-    def _give_up(self) -> None:
+    def _release_directory(self) -> None:
         """Let go of the directory."""
         self._at_end()
         self._passes.end()
         self._kept.give_up()
 
 
-class ResumeCallback(Resume):
+class ResumeCallback(ResumableTraining):
     """One that a Trainer is given among its callbacks."""
 
     _call: str
@@ -185,7 +187,7 @@ class ResumeCallback(Resume):
     @property
     def checkpoint(self) -> str | None:
         """The path for the Trainer's call; None where nothing is saved yet."""
-        if calls_what_it_reads(sys._getframe(1)):
+        if is_read_attribute_called(sys._getframe(1)):
             said = "exact.checkpoint is a path, None at the first start, and no method to call."
             raise OptionError(f"{said} Write {self._call}.")
         self._kept.begun.model(*self._models)
@@ -196,7 +198,7 @@ class ResumeCallback(Resume):
             )
         return None if self._kept.newest.path is None else str(self._kept.newest.path)
 
-    def _take_part(self, processes: int, library: str, callbacks: list[Any]) -> None:
+    def _join_trainer(self, processes: int, library: str, callbacks: list[Any]) -> None:
         """Begin in a Trainer; refuse several in it, as one alone can keep the place, and several processes."""
         callbacks = [each for each in callbacks if type(each) is type(self)]
         if callbacks[1:]:
@@ -209,18 +211,18 @@ class ResumeCallback(Resume):
         refuse_processes(processes, library)
 
 
-def _say_unused(use: dict[str, Any]) -> None:
+def _report_unused(use: dict[str, Any]) -> None:
     """Say why nothing was saved: a Trainer found no checkpoint of its own to begin with, or none was given the callback."""
     if not use["used"] and "valid checkpoint" in str(getattr(sys, "last_value", "")):
-        say(
+        write_to_stderr(
             "resume_from_checkpoint asks for a checkpoint of the Trainer's own, and at the first start there is none. "
             "Write trainer.train(resume_from_checkpoint=exact.checkpoint), which is None then."
         )
     if use["in_vain"] and not use["used"] and not hasattr(sys, "last_value") and sys.exception() is None:
-        say(use["in_vain"])
+        write_to_stderr(use["in_vain"])
 
 
-def _bytes_of(file: Path) -> torch.Tensor:
+def _map_file_bytes(file: Path) -> torch.Tensor:
     """Return the bytes of a file, mapped and not read: the store writes them on."""
     size = file.stat().st_size
     if not size:

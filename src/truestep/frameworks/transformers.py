@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 
 from truestep.core.errors import OptionError
 from truestep.frameworks.attributes import PlainAttributes
-from truestep.frameworks.begun import made, made_by
+from truestep.frameworks.begun import inspect_optimizers, optimizers_from_options
 from truestep.frameworks.resume import ResumeCallback
 
 
@@ -36,10 +36,10 @@ class ExactResume(ResumeCallback, TrainerCallback):
     """The state of the training that began last, and who began with it."""
 
     def __init__(self, directory: str | Path, *, keep: int = 2) -> None:
-        super().__init__(directory, keep, self._skipped)
+        super().__init__(directory, keep, self._num_skipped_batches)
         self._number = 0
         self._whole_loader: Any = None
-        self._optimizers, self._schedules = made([]), made([])
+        self._optimizers, self._schedules = inspect_optimizers([]), inspect_optimizers([])
 
     def __fspath__(self) -> str:
         """Refuse to be the path of a checkpoint."""
@@ -50,15 +50,15 @@ class ExactResume(ResumeCallback, TrainerCallback):
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Look at what the code has made before the Trainer loads into it."""
         self._models = (kwargs["model"],) if kwargs.get("model") is not None else ()
-        self._optimizers = made(filter(None, [kwargs.get("optimizer")]))
-        self._schedules = made([kwargs.get("lr_scheduler")])
+        self._optimizers = inspect_optimizers(filter(None, [kwargs.get("optimizer")]))
+        self._schedules = inspect_optimizers([kwargs.get("lr_scheduler")])
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin keyed passes."""
         # a Trainer tells its callbacks of nothing but the state that they share: a second one is seen by that
         latest, ExactResume._latest = ExactResume._latest, (weakref.ref(state), weakref.ref(self))
         is_second = latest is not None and latest[0]() is state
-        self._take_part(
+        self._join_trainer(
             args.world_size, "the Trainer", [latest[1](), self] if latest and is_second else [self]
         )
         begun, loader, schedule = self._kept.begun, kwargs.get("train_dataloader"), kwargs.get("lr_scheduler")
@@ -70,11 +70,13 @@ class ExactResume(ResumeCallback, TrainerCallback):
         option = "max_steps" if args.max_steps > 0 else "num_train_epochs"
         begun.length(option, state.max_steps, self._kept.newest.step, getattr(args, option))
         # the state of what it has made is loaded by now: what the arguments say
-        optimizers = self._optimizers or made_by(args, str(getattr(args.optim, "value", args.optim)))
-        begun.made(args, optimizers, self._schedules or made([schedule]))
+        optimizers = self._optimizers or optimizers_from_options(
+            args, str(getattr(args.optim, "value", args.optim))
+        )
+        begun.made(args, optimizers, self._schedules or inspect_optimizers([schedule]))
         self._outermost = getattr(schedule, "scheduler", schedule)
         self._attributes = PlainAttributes({"model": kwargs["model"]})
-        self._begin()
+        self._begin_keyed_passes()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take passes over the training's batches before the first step for the one that is trained on."""
@@ -86,7 +88,9 @@ class ExactResume(ResumeCallback, TrainerCallback):
         """Take no other for it; the Trainer has put the streams back."""
         self._passes.stop_waiting()
         if self._place:
-            self._go_on(None, lambda each: state.max_steps if each is self._outermost else None)
+            self._restore_at_first_batch(
+                None, lambda each: state.max_steps if each is self._outermost else None
+            )
             self._place = {}
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -94,15 +98,17 @@ class ExactResume(ResumeCallback, TrainerCallback):
         done = state.epoch or 0.0
         batches = round((done - self._number) * len(kwargs["train_dataloader"]))
         theirs = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-        self._kept.keep(theirs, state.global_step, self._place_now(batches, None))
+        self._kept.keep(theirs, state.global_step, self._current_place(batches, None))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Let go of the directory, and say so where nothing was saved."""
         if args.save_strategy == "steps":
-            self._say_never_saved(f"save_steps={args.save_steps}", state.global_step, state.global_step // 2)
-        self._give_up()
+            self._report_never_saved(
+                f"save_steps={args.save_steps}", state.global_step, state.global_step // 2
+            )
+        self._release_directory()
 
-    def _skipped(self, loader: Any, batches: int) -> int | None:
+    def _num_skipped_batches(self, loader: Any, batches: int) -> int | None:
         """Return what is dropped here; Accelerate's sampler, which would not fetch the batches it leaves out, leaves none out."""
         if loader is self._whole_loader:
             return None  # the Trainer goes on with one that it makes for that

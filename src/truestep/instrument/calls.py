@@ -24,19 +24,19 @@ class InstrumentedCall:
     def add(self, layer: Layer) -> None:
         """Put a layer around all others."""
         self._layers.append(layer)
-        self._put(self._wrap_in_layer(self.called, layer))
+        self._install_call(self._wrap_in_layer(self.called, layer))
 
     def remove(self, layer: Layer) -> None:
         """Take a layer away; behind the last the original is there again."""
         self._layers.remove(layer)
-        self._put(functools.reduce(self._wrap_in_layer, self._layers, self.original))
-        if not self._layers and _calls.get(key := _key(*self._place)) is self:
+        self._install_call(functools.reduce(self._wrap_in_layer, self._layers, self.original))
+        if not self._layers and _calls.get(key := _call_key(*self._place)) is self:
             del _calls[key]
 
     def _wrap_in_layer(self, inner: Call, layer: Layer) -> Call:
         return functools.wraps(self.original)(layer(inner))
 
-    def _put(self, called: Call) -> None:
+    def _install_call(self, called: Call) -> None:
         owner, name = self._place
         if vars(owner).get(name) is self.called:  # else others have put theirs there, or taken all away
             setattr(owner, name, called)
@@ -46,7 +46,7 @@ class InstrumentedCall:
 _calls: dict[tuple[int, str], InstrumentedCall] = {}
 
 
-def put_around(owner: Any, name: str, layer: Layer) -> InstrumentedCall | None:
+def wrap_with_layer(owner: Any, name: str, layer: Layer) -> InstrumentedCall | None:
     """Put a layer around a function of a module, or a method that a class defines itself; None where there is none.
 
     `remove(layer)` of what is returned takes it away.
@@ -54,12 +54,12 @@ def put_around(owner: Any, name: str, layer: Layer) -> InstrumentedCall | None:
     now = vars(owner).get(name)
     if not callable(now):
         return None
-    call = _calls.get(_key(owner, name))
+    call = _calls.get(_call_key(owner, name))
     if call is None or call.called is not now:  # in what another library has put on top, ours stay
-        call = _calls[_key(owner, name)] = InstrumentedCall(owner, name, now)
+        call = _calls[_call_key(owner, name)] = InstrumentedCall(owner, name, now)
     call.add(layer)
     return call
 
 
-def _key(owner: Any, name: str) -> tuple[int, str]:
+def _call_key(owner: Any, name: str) -> tuple[int, str]:
     return id(owner), name

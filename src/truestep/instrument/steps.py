@@ -15,7 +15,7 @@ UNDER_WAY: set[Optimizer | LRScheduler] = set()
 """What the engine steps at this moment: that is no step of the user's."""
 
 
-def look_at_steps(hook: Callable[..., None] | None) -> None:
+def set_step_hook(hook: Callable[..., None] | None) -> None:
     """Have torch call `hook(optimizer, args, kwargs)` before each step of any optimizer; None for no more."""
     if hook is None:
         BEFORE_STEPS.pop(LOOKING, None)
@@ -23,7 +23,7 @@ def look_at_steps(hook: Callable[..., None] | None) -> None:
         BEFORE_STEPS[LOOKING] = hook
 
 
-def make_own_step(
+def run_as_engine_step(
     stepped: Optimizer | LRScheduler, step: Callable[..., Any], *given: Any, **named: Any
 ) -> Any:
     """Call what steps an optimizer or a schedule, as the engine's own step."""
@@ -36,9 +36,9 @@ def make_own_step(
 
 def step_optimizer(optimizer: Optimizer, *closure: object) -> None:
     """Make an optimizer's own step as the engine's."""
-    make_own_step(optimizer, optimizer.step, *closure)
+    run_as_engine_step(optimizer, optimizer.step, *closure)
 
 
 def step_schedule(schedule: LRScheduler, *metric: float) -> None:
     """Move a schedule on as the engine's."""
-    make_own_step(schedule, schedule.step, *metric)
+    run_as_engine_step(schedule, schedule.step, *metric)

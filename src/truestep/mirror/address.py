@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from truestep.core.errors import OptionError
-from truestep.core.system import path_of_file_address
+from truestep.core.system import path_from_file_url
 
 SCHEMES = ("s3", "gs", "az", "file")
 VARIABLE = "TRUESTEP_MIRROR"
@@ -49,7 +49,7 @@ def check_mirror_address(address: Any) -> str:
     return str(address).rstrip("/")
 
 
-def address_of(source: Any) -> str | None:
+def mirror_address_or_none(source: Any) -> str | None:
     """Return the address that a source is, None for a path and for whatever else; `Path("s3://a/b")` has lost a slash."""
     text = os.fspath(source) if isinstance(source, os.PathLike) else source
     if isinstance(source, os.PathLike) and isinstance(text, str):
@@ -64,14 +64,14 @@ def address_of(source: Any) -> str | None:
     return None
 
 
-def mirror_of_run(given: Any, directory: Any, chosen: Path) -> str | None:
+def mirror_address_of_run(given: Any, directory: Any, chosen: Path) -> str | None:
     """Return the address of a run's mirror, None for none.
 
     `given` is what `ts.Run(mirror=...)` was told, `directory` the run's directory as it was told, `chosen` the one it has got.
     Where nothing was given, TRUESTEP_MIRROR is the address of all runs, to which the directory is added.
     """
     if given is not None:
-        return _refuse_folder_inside_run(check_mirror_address(given), chosen)
+        return _refuse_mirror_inside_run_folder(check_mirror_address(given), chosen)
     if not (base := os.environ.get(VARIABLE)):
         return None
     path = Path(directory) if directory is not None else Path("runs") / chosen.name
@@ -82,13 +82,15 @@ def mirror_of_run(given: Any, directory: Any, chosen: Path) -> str | None:
             f"The run directory {str(path)!r} leads upwards, so that {VARIABLE} can't be continued by it. Give a path below the "
             "working directory, an absolute one, or ts.Run(..., mirror=...)."
         )
-    return _refuse_folder_inside_run("/".join([check_mirror_address(base), *map(quote, parts)]), chosen)
+    return _refuse_mirror_inside_run_folder(
+        "/".join([check_mirror_address(base), *map(quote, parts)]), chosen
+    )
 
 
-def _refuse_folder_inside_run(address: str, directory: Path) -> str:
+def _refuse_mirror_inside_run_folder(address: str, directory: Path) -> str:
     """Return an address; raises an OptionError for a shared disk's folder that lies in the run's own directory."""
     is_file = address.startswith("file://")
-    place = Path(path_of_file_address(unquote(urlsplit(address).path))) if is_file else None
+    place = Path(path_from_file_url(unquote(urlsplit(address).path))) if is_file else None
     own = Path(os.path.realpath(directory))
     if place is not None and own in (real := Path(os.path.realpath(place)), *real.parents):
         raise OptionError(

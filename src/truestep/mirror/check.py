@@ -14,16 +14,16 @@ from truestep.checkpoints.checksum import PIECE_BYTES
 from truestep.checkpoints.digests import NEWEST_DIGEST, new_digest
 from truestep.checkpoints.manifest import DamagedCheckpointError
 from truestep.core.errors import RunDirectoryError
-from truestep.core.results import RenderableType, Result, result_facts
+from truestep.core.results import RenderableType, Result, facts_table
 from truestep.mirror.address import check_mirror_address
-from truestep.mirror.commit import StoredPiece
-from truestep.mirror.objects import MirrorObjects, StoreError, store_errors_said
-from truestep.mirror.pull import get_piece
+from truestep.mirror.commit import StoredFilePiece
+from truestep.mirror.objects import MirrorObjectStore, StoreError, translate_store_errors
+from truestep.mirror.pull import download_piece
 
 PROBES, RACES, RACERS = "probe/", 10, 8
 
 
-class MirrorTrial(NamedTuple):
+class StoreOperationTrial(NamedTuple):
     """One thing that a store was asked to do, and what came of it; `problem` is empty where all is well."""
 
     name: str
@@ -35,7 +35,7 @@ class MirrorCheck(Result):
     """What was tried of a store."""
 
     address: str
-    trials: tuple[MirrorTrial, ...]
+    trials: tuple[StoreOperationTrial, ...]
 
     @property
     def is_fit(self) -> bool:
@@ -50,10 +50,10 @@ class MirrorCheck(Result):
     def __rich__(self) -> RenderableType:
         facts = [(each.name, each.problem or "well") for each in self.trials]
         verdict = "fit for a mirror" if self.is_fit else "not fit: runs would not be safe there"
-        return result_facts(f"{self.address}: {verdict}", facts)
+        return facts_table(f"{self.address}: {verdict}", facts)
 
 
-def ignores_create_only(objects: MirrorObjects) -> bool:
+def has_ignored_create_only(objects: MirrorObjectStore) -> bool:
     """Make an object twice, and say whether the second came through; it is removed again."""
     path = f"{PROBES}{uuid.uuid4().hex}"
     objects.create(path, b"first")
@@ -66,9 +66,9 @@ def ignores_create_only(objects: MirrorObjects) -> bool:
     return True
 
 
-def refuse_unfit_store(objects: MirrorObjects) -> None:
+def refuse_unfit_store(objects: MirrorObjectStore) -> None:
     """Raise a RunDirectoryError for a store in which two runs would not notice each other."""
-    if ignores_create_only(objects):
+    if has_ignored_create_only(objects):
         raise RunDirectoryError(
             f"The store of {objects.address} ignores create-only requests (If-None-Match: *): it answered that an object was made "
             "that was there already. Two machines that go on with one run would not notice each other there. Choose another store; "
@@ -79,10 +79,12 @@ def refuse_unfit_store(objects: MirrorObjects) -> None:
 def check_mirror(address: str) -> MirrorCheck:
     """Try a store at a place of its own below the address, and remove again what was made."""
     address = check_mirror_address(address)
-    with store_errors_said(address):
-        objects = MirrorObjects(f"{address}/{PROBES}{uuid.uuid4().hex}")
+    with translate_store_errors(address):
+        objects = MirrorObjectStore(f"{address}/{PROBES}{uuid.uuid4().hex}")
     try:
-        trials = tuple(MirrorTrial(name, _problem(trial, objects)) for name, trial in _TRIALS.items())
+        trials = tuple(
+            StoreOperationTrial(name, _run_trial(trial, objects)) for name, trial in _TRIALS.items()
+        )
     finally:
         with suppress(StoreError):
             objects.remove(objects.names(""))
@@ -90,20 +92,20 @@ def check_mirror(address: str) -> MirrorCheck:
     return MirrorCheck(address, trials)
 
 
-def _problem(trial: Callable[[MirrorObjects], str], objects: MirrorObjects) -> str:
+def _run_trial(trial: Callable[[MirrorObjectStore], str], objects: MirrorObjectStore) -> str:
     try:
         return trial(objects)
     except (StoreError, FileExistsError, FileNotFoundError) as error:
         return f"{type(error).__name__.removesuffix('Error')}: {error}"
 
 
-def _comes_back(objects: MirrorObjects) -> str:
+def _try_write_and_read_back(objects: MirrorObjectStore) -> str:
     data = os.urandom(PIECE_BYTES)
     objects.put("piece", data)
     return "" if objects.get("piece") == data else "other bytes came back"
 
 
-def _is_replaced(objects: MirrorObjects) -> str:
+def _try_overwrite(objects: MirrorObjectStore) -> str:
     for content in (b"0", b"1", b"2", b"3", b"4"):
         objects.put("lease", content)
         if objects.get("lease") != content:
@@ -111,7 +113,7 @@ def _is_replaced(objects: MirrorObjects) -> str:
     return ""
 
 
-def _is_listed(objects: MirrorObjects) -> str:
+def _try_listing(objects: MirrorObjectStore) -> str:
     objects.put("listed/one", b"1")
     if list(objects.names("listed/")) != ["listed/one"]:
         return "a new object is not listed"
@@ -119,13 +121,13 @@ def _is_listed(objects: MirrorObjects) -> str:
     return "a removed object is still listed" if objects.names("listed/") else ""
 
 
-def _is_made_once(objects: MirrorObjects) -> str:
+def _try_create_only(objects: MirrorObjectStore) -> str:
     ignored = "create-only is ignored: the second create of one object succeeded"
-    return ignored if ignores_create_only(objects) else ""
+    return ignored if has_ignored_create_only(objects) else ""
 
 
-def _has_one_winner(objects: MirrorObjects) -> str:
-    def wins(number: int) -> bool:
+def _try_concurrent_create(objects: MirrorObjectStore) -> str:
+    def wins_creation(number: int) -> bool:
         start.wait()
         try:
             objects.create(path, b"%d" % number)
@@ -136,27 +138,29 @@ def _has_one_winner(objects: MirrorObjects) -> str:
     for race in range(RACES):
         path, start = f"race-{race}", threading.Barrier(RACERS)
         with ThreadPoolExecutor(RACERS) as racers:
-            winners = sum(racers.map(wins, range(RACERS)))
+            winners = sum(racers.map(wins_creation, range(RACERS)))
         if winners != 1:
             return f"of {RACERS} that created one object at once {winners} succeeded"
     return ""
 
 
-def _damage_is_seen(objects: MirrorObjects) -> str:
-    piece = StoredPiece(1, NEWEST_DIGEST.name, new_digest(NEWEST_DIGEST.name, b"what was sent").hexdigest())
+def _try_detecting_damage(objects: MirrorObjectStore) -> str:
+    piece = StoredFilePiece(
+        1, NEWEST_DIGEST.name, new_digest(NEWEST_DIGEST.name, b"what was sent").hexdigest()
+    )
     objects.put(piece.path, b"something else")
     try:
-        get_piece(objects, piece)
+        download_piece(objects, piece)
     except DamagedCheckpointError:
         return ""
     return "content that is not what was sent was taken"
 
 
-_TRIALS: dict[str, Callable[[MirrorObjects], str]] = {
-    "8 MiB are sent and come back": _comes_back,
-    "what is replaced is read at once": _is_replaced,
-    "what is made or removed is listed so at once": _is_listed,
-    "what is there can't be created": _is_made_once,
-    f"of {RACERS} that create one object one succeeds, {RACES} times": _has_one_winner,
-    "damage is noticed": _damage_is_seen,
+_TRIALS: dict[str, Callable[[MirrorObjectStore], str]] = {
+    "8 MiB are sent and come back": _try_write_and_read_back,
+    "what is replaced is read at once": _try_overwrite,
+    "what is made or removed is listed so at once": _try_listing,
+    "what is there can't be created": _try_create_only,
+    f"of {RACERS} that create one object one succeeds, {RACES} times": _try_concurrent_create,
+    "damage is noticed": _try_detecting_damage,
 }

@@ -13,16 +13,16 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from truestep.checkpoints.checksum import PIECE_BYTES
-from truestep.checkpoints.digests import checked_hexdigest, digest_of_format, new_digest
+from truestep.checkpoints.digests import checked_hexdigest, hash_scheme_of_format, new_digest
 from truestep.checkpoints.manifest import (
     CheckpointSummary,
     DamagedCheckpointError,
     Manifest,
-    manifest_body,
-    seal_manifest,
+    manifest_line_with_checksum,
+    verified_manifest_body,
 )
 from truestep.checkpoints.manifest_text import parse_manifest
-from truestep.checkpoints.names import checkpoint_name, checkpoint_sequence
+from truestep.checkpoints.names import checkpoint_folder_name, sequence_of_checkpoint_name
 
 COMMITS, PIECES = "commits/", "pieces/"
 FORMAT = 1
@@ -31,7 +31,7 @@ _KEY = re.compile(r"commits/(\d{6,})/(\d{6,}-step-\d+)")
 _PIECE = re.compile(r"pieces/(\d{6,})/(sha256|blake3)-([0-9a-f]{64})")
 
 
-class StoredPiece(NamedTuple):
+class StoredFilePiece(NamedTuple):
     """A piece of a file's content: the number it lies under, and its digest of this kind."""
 
     number: int
@@ -48,7 +48,7 @@ class StoredFile(NamedTuple):
     """A file as it lies in the store, in pieces of 8 MiB."""
 
     bytes: int
-    pieces: tuple[StoredPiece, ...]
+    pieces: tuple[StoredFilePiece, ...]
 
     @property
     def checksum(self) -> str:
@@ -59,10 +59,10 @@ class StoredFile(NamedTuple):
         return new_digest(self.pieces[0].kind, digests).hexdigest()
 
 
-def piece_of_path(path: str) -> StoredPiece | None:
+def parse_piece_path(path: str) -> StoredFilePiece | None:
     """Return the piece that lies at a path; None for what is none."""
     match = _PIECE.fullmatch(path)
-    return StoredPiece(int(match[1]), match[2], match[3]) if match else None
+    return StoredFilePiece(int(match[1]), match[2], match[3]) if match else None
 
 
 def commit_key(number: int, name: str) -> str:
@@ -73,7 +73,7 @@ def commit_key(number: int, name: str) -> str:
 def commit_order(key: str) -> tuple[int, int]:
     """Return what commits are sorted by, (0, 0) for what is no commit's path: the number of the lease, then that of the save."""
     match = _KEY.fullmatch(key)
-    return (int(match[1]), checkpoint_sequence(match[2]) or 0) if match else (0, 0)
+    return (int(match[1]), sequence_of_checkpoint_name(match[2]) or 0) if match else (0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class StoredCommit:
         return self.key.rpartition("/")[2]
 
     @property
-    def pieces(self) -> set[StoredPiece]:
+    def pieces(self) -> set[StoredFilePiece]:
         """All that it needs."""
         return {piece for file in (*self.files.values(), *self.beside.values()) for piece in file.pieces}
 
@@ -112,17 +112,20 @@ class StoredCommit:
             "format": FORMAT,
             "key": self.key,
             "manifest": self.manifest_bytes.decode(),
-            "files": {name: _file_document(file) for name, file in self.files.items()},
-            "beside": {name: _file_document(file) for name, file in self.beside.items()},
+            "files": {name: _encode_stored_file(file) for name, file in self.files.items()},
+            "beside": {name: _encode_stored_file(file) for name, file in self.beside.items()},
         }
-        return seal_manifest(json.dumps(body, separators=(",", ":")).encode())
+        return manifest_line_with_checksum(json.dumps(body, separators=(",", ":")).encode())
 
     def check(self) -> None:
         """Raise a DamagedCheckpointError unless its pieces make the files that its manifest names."""
         manifest = self.manifest
-        if checkpoint_name(manifest.summary) != self.name or manifest.files.keys() != self.files.keys():
+        if (
+            checkpoint_folder_name(manifest.summary) != self.name
+            or manifest.files.keys() != self.files.keys()
+        ):
             raise DamagedCheckpointError(f"{self.key}: it holds another checkpoint's manifest")
-        kind = digest_of_format(manifest.format)
+        kind = hash_scheme_of_format(manifest.format)
         for name, entry in manifest.files.items():
             file = self.files[name]
             # of format 1 the whole file was hashed, which is compared when it is loaded
@@ -132,20 +135,23 @@ class StoredCommit:
             raise DamagedCheckpointError(f"{self.key}: its pieces are not named by their {kind.name}")
 
 
-def _file_document(file: StoredFile) -> list[Any]:
+def _encode_stored_file(file: StoredFile) -> list[Any]:
     return [file.bytes, [[piece.number, piece.digest] for piece in file.pieces]]
 
 
 def parse_commit(key: str, data: bytes) -> StoredCommit:
     """Read a commit, trusting nothing in it; raises a DamagedCheckpointError for what was not written so."""
     try:
-        body = json.loads(manifest_body(data))
+        body = json.loads(verified_manifest_body(data))
         if body["format"] != FORMAT or body["key"] != key:
             raise ValueError(f"it is of format {body['format']!r} and was written as {body['key']!r}")
         manifest = body["manifest"].encode()
-        kind = digest_of_format(parse_manifest(manifest, contents=False).format).name
-        beside = {_safe_file_name(name): _file(entry, kind) for name, entry in body["beside"].items()}
-        files = {name: _file(entry, kind) for name, entry in body["files"].items()}
+        kind = hash_scheme_of_format(parse_manifest(manifest, contents=False).format).name
+        beside = {
+            _check_file_name_is_safe(name): _parse_stored_file(entry, kind)
+            for name, entry in body["beside"].items()
+        }
+        files = {name: _parse_stored_file(entry, kind) for name, entry in body["files"].items()}
         commit = StoredCommit(key=key, manifest_bytes=manifest, files=files, beside=beside)
         commit.check()
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -153,16 +159,16 @@ def parse_commit(key: str, data: bytes) -> StoredCommit:
     return commit
 
 
-def _safe_file_name(name: str) -> str:
+def _check_file_name_is_safe(name: str) -> str:
     """Accept names that a run itself writes: nothing may reach outside of its directory."""
     if not _BESIDE.fullmatch(name):
         raise ValueError(f"{name!r} is no file of a run")
     return name
 
 
-def _file(entry: Any, kind: str) -> StoredFile:
+def _parse_stored_file(entry: Any, kind: str) -> StoredFile:
     size, listed = entry
-    pieces = tuple(StoredPiece(int(number), kind, checked_hexdigest(digest)) for number, digest in listed)
+    pieces = tuple(StoredFilePiece(int(number), kind, checked_hexdigest(digest)) for number, digest in listed)
     if type(size) is not int or len(pieces) != max(1, -(-size // PIECE_BYTES)):
         raise ValueError(f"{size!r} bytes are not {len(pieces)} pieces")
     return StoredFile(size, pieces)

@@ -13,7 +13,7 @@ CHECKPOINTS = "checkpoints"
 FETCHING = "fetching"  # in the place of a token: what is in the directory is not whole yet
 
 
-class MirrorMark(NamedTuple):
+class MirrorLeaseMark(NamedTuple):
     """The lease that a directory had last; number 0 where it never had one."""
 
     number: int
@@ -25,21 +25,21 @@ class MirrorMark(NamedTuple):
         return self.token == FETCHING
 
 
-def read_mirror_mark(directory: Path) -> MirrorMark:
+def read_mirror_mark(directory: Path) -> MirrorLeaseMark:
     """Return what a directory keeps of its mirror."""
     try:
         body = json.loads(read_regular_file(directory / MIRROR))
-        return MirrorMark(int(body["number"]), str(body["token"]))
+        return MirrorLeaseMark(int(body["number"]), str(body["token"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return MirrorMark(0, "")
+        return MirrorLeaseMark(0, "")
 
 
-def write_mirror_mark(directory: Path, mark: MirrorMark) -> None:
+def write_mirror_mark(directory: Path, mark: MirrorLeaseMark) -> None:
     """Note the lease that a directory has."""
     with replacing_file(directory / MIRROR) as file:
         file.write(json.dumps({"schema_version": 1, **mark._asdict()}).encode())
 
 
-def marks_in_folder(checkpoints: Path) -> tuple[str, ...]:
+def checkpoint_mark_names(checkpoints: Path) -> tuple[str, ...]:
     """Return the names of the marks beside the checkpoints: attempts, unfit, endings."""
     return tuple(sorted(path.name for path in checkpoints.iterdir() if path.name.startswith(ATTEMPT)))

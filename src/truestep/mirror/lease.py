@@ -17,11 +17,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
-from truestep.checkpoints.manifest import DamagedCheckpointError, manifest_body, seal_manifest
+from truestep.checkpoints.manifest import (
+    DamagedCheckpointError,
+    manifest_line_with_checksum,
+    verified_manifest_body,
+)
 from truestep.checkpoints.names import ATTEMPT
 from truestep.core.errors import RunDirectoryError
 from truestep.mirror.commit import COMMITS, commit_order
-from truestep.mirror.objects import MirrorObjects, StoreError
+from truestep.mirror.objects import MirrorObjectStore, StoreError
 
 LEASES = "lease/"
 _NAME = re.compile(r"lease/(\d{6,})")
@@ -30,7 +34,7 @@ _MARK = re.compile(rf"{re.escape(ATTEMPT)}[\w.-]+", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lease:
+class MirrorLease:
     """A holder's turn. `commits` are those that it goes on from, `marks` the names of the marks beside the checkpoints."""
 
     number: int
@@ -55,7 +59,9 @@ class Lease:
 
     def to_bytes(self) -> bytes:
         """Return it as it lies in the store."""
-        return seal_manifest(json.dumps({"format": 1, **asdict(self)}, separators=(",", ":")).encode())
+        return manifest_line_with_checksum(
+            json.dumps({"format": 1, **asdict(self)}, separators=(",", ":")).encode()
+        )
 
 
 def lease_path(number: int) -> str:
@@ -63,27 +69,27 @@ def lease_path(number: int) -> str:
     return f"{LEASES}{number:06d}"
 
 
-def parse_lease(number: int, data: bytes) -> Lease | None:
+def parse_lease(number: int, data: bytes) -> MirrorLease | None:
     """Read a lease; None for a damaged one."""
     try:
-        body = json.loads(manifest_body(data))
+        body = json.loads(verified_manifest_body(data))
         if body.pop("format") != 1 or body["number"] != number:
             return None
         body |= {name: tuple(map(str, body[name])) for name in ("commits", "marks")}
-        lease = Lease(**body)
+        lease = MirrorLease(**body)
         return lease if all(map(_MARK.fullmatch, lease.marks)) else None
     except (DamagedCheckpointError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None
 
 
-class SeenLease(NamedTuple):
+class ObservedLease(NamedTuple):
     """The newest lease as it was seen: number 0 where there never was one."""
 
     number: int
     raw: bytes
-    lease: Lease | None
+    lease: MirrorLease | None
     """None for a damaged one."""
-    sound: Lease | None
+    sound: MirrorLease | None
     """The same, or where it is damaged the one before, which has a list of commits and marks as well."""
 
     @property
@@ -97,11 +103,11 @@ class SeenLease(NamedTuple):
         return first <= commit_order(key)[0] <= self.number or key in listed
 
 
-def newest_lease(objects: MirrorObjects) -> SeenLease:
+def newest_lease(objects: MirrorObjectStore) -> ObservedLease:
     """Return the newest lease."""
     numbers = [int(match[1]) for path in objects.names(LEASES) if (match := _NAME.fullmatch(path))]
     if not numbers:
-        return SeenLease(0, b"", None, None)
+        return ObservedLease(0, b"", None, None)
     number = max(numbers)
     raw = objects.get(lease_path(number))
     lease = sound = parse_lease(number, raw)
@@ -109,15 +115,15 @@ def newest_lease(objects: MirrorObjects) -> SeenLease:
         for before in range(number - 1, 0, -1) if lease is None else ():
             if sound := parse_lease(before, objects.get(lease_path(before))):
                 break
-    return SeenLease(number, raw, lease, sound)
+    return ObservedLease(number, raw, lease, sound)
 
 
-def valid_commits(objects: MirrorObjects, seen: SeenLease) -> list[str]:
+def valid_commits(objects: MirrorObjectStore, seen: ObservedLease) -> list[str]:
     """Return the commits that count, oldest first."""
     return sorted(filter(seen.counts, objects.names(COMMITS)), key=commit_order) if seen.number else []
 
 
-def wait_for_turn(objects: MirrorObjects, ours: str, seconds: float) -> SeenLease:
+def wait_until_lease_is_free(objects: MirrorObjectStore, ours: str, seconds: float) -> ObservedLease:
     """Return the newest lease once its holder has released it or is dead: no change for one lease of one's own clock.
 
     `ours` is the token of the lease that this directory had, and this host: whoever holds the directory's lock is no other process.
@@ -143,9 +149,9 @@ def wait_for_turn(objects: MirrorObjects, ours: str, seconds: float) -> SeenLeas
     return seen
 
 
-def take_turn(objects: MirrorObjects, seen: SeenLease, seconds: float) -> Lease:
+def acquire_next_lease(objects: MirrorObjectStore, seen: ObservedLease, seconds: float) -> MirrorLease:
     """Make the next lease, which names the commits that it goes on from; raises RunDirectoryError where another is first."""
-    lease = Lease(
+    lease = MirrorLease(
         number=seen.number + 1,
         token=uuid.uuid4().hex,
         host=socket.gethostname(),
@@ -167,16 +173,18 @@ def take_turn(objects: MirrorObjects, seen: SeenLease, seconds: float) -> Lease:
 class HeldLease:
     """A lease that this process holds: a thread shows that it is alive, and finds out when another has gone on."""
 
-    def __init__(self, objects: MirrorObjects, lease: Lease) -> None:
+    def __init__(self, objects: MirrorObjectStore, lease: MirrorLease) -> None:
         self.lease = lease
         self.is_fenced = False
         self.follower = "another process"
         self._objects = objects
         self._changing, self._ending = threading.Lock(), threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="truestep-lease", daemon=True)
+        self._thread = threading.Thread(
+            target=self._renew_lease_periodically, name="truestep-lease", daemon=True
+        )
         self._thread.start()
 
-    def _beat(self) -> None:
+    def _renew_lease_periodically(self) -> None:
         while not self._ending.wait(self.lease.seconds / 4):
             try:
                 if not self.still_holds():
@@ -208,7 +216,7 @@ class HeldLease:
             self._objects.put(lease.path, lease.to_bytes())
             self.lease = lease
 
-    def give_back(self) -> bool:
+    def release_lease(self) -> bool:
         """Let whoever comes next take over at once; where that fails, return False: one lease is waited for."""
         self.stop()
         try:

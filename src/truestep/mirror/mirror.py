@@ -10,16 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from truestep.checkpoints.checkpoint import Checkpoint
-from truestep.checkpoints.clean import whole_checkpoints
+from truestep.checkpoints.clean import undamaged_checkpoints
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import Manifest
 from truestep.core.errors import CheckpointError, RunDirectoryError
 from truestep.core.wording import duration_text
 from truestep.mirror.commit import commit_order
-from truestep.mirror.folder import CHECKPOINTS, marks_in_folder
+from truestep.mirror.folder import CHECKPOINTS, checkpoint_mark_names
 from truestep.mirror.lease import HeldLease
-from truestep.mirror.objects import MirrorObjects, StoreError
-from truestep.mirror.push import FencedError, Push
+from truestep.mirror.objects import MirrorObjectStore, StoreError
+from truestep.mirror.push import CheckpointPush, LeaseLostError
 
 LOOK_SECONDS = 0.5
 RETRY_SECONDS = 8.0
@@ -32,7 +32,9 @@ PATIENCE_SECONDS = 60.0
 class RunMirror:
     """Holds the lease of a run's place in the store, and sends its checkpoints there. What it has to say waits in `said`."""
 
-    def __init__(self, objects: MirrorObjects, held: HeldLease, push: Push, directory: Path) -> None:
+    def __init__(
+        self, objects: MirrorObjectStore, held: HeldLease, push: CheckpointPush, directory: Path
+    ) -> None:
         self.pinned: set[int] = set()
         """The numbers of the saves that are being sent, and stay on the disk as long."""
         self.said: deque[str] = deque()
@@ -49,7 +51,7 @@ class RunMirror:
         self._is_closed = False
         self._ending = threading.Event()
         self._stops_at = float("inf")
-        self._thread = threading.Thread(target=self._run, name="truestep-push", daemon=True)
+        self._thread = threading.Thread(target=self._send_until_ended, name="truestep-push", daemon=True)
         self._thread.start()
         atexit.register(self.close)  # of a process that closes nothing the place is given back all the same
 
@@ -69,35 +71,35 @@ class RunMirror:
 
     # ------------------------------------------------------------------ the thread
 
-    def _run(self) -> None:
+    def _send_until_ended(self) -> None:
         while not self._held.is_fenced:
             ending = self._ending.is_set()  # asked first: what was saved before is seen below
             try:
-                if not (idle := self._is_idle()):
-                    self._store_reached_again()
-            except FencedError:
+                if not (idle := self._send_next_and_check_idle()):
+                    self._note_store_reachable()
+            except LeaseLostError:
                 return
             except StoreError as error:
-                self._note_away(error)
-                if self._gives_up():
+                self._note_store_unreachable(error)
+                if self._has_store_been_away_too_long():
                     return
                 self._pause = min(2 * self._pause, RETRY_SECONDS)  # each try reads and hashes pieces
                 self._ending.wait(self._pause) if not ending else time.sleep(LOOK_SECONDS / 5)
                 continue
             except Exception as error:  # noqa: BLE001 -- a thread's exception would be nobody's
-                idle = self._note_failure(error)
+                idle = self._note_send_failure(error)
             if idle and ending:
                 return
             if idle:
                 self._ending.wait(LOOK_SECONDS)
 
-    def _is_idle(self) -> bool:
+    def _send_next_and_check_idle(self) -> bool:
         """Do one thing; return whether there was nothing to do."""
         names = tuple(sorted(self._files.names(self._checkpoints)))
         if names != self._seen:
             self._todo = []
-            self._todo, self._seen = self._push.wanted(self._whole_checkpoints()), names
-        if (marks := marks_in_folder(self._checkpoints)) != self._held.lease.marks:
+            self._todo, self._seen = self._push.wanted(self._sendable_checkpoints()), names
+        if (marks := checkpoint_mark_names(self._checkpoints)) != self._held.lease.marks:
             self._held.write(marks=marks)
         if not self._todo:
             return True
@@ -111,10 +113,10 @@ class RunMirror:
             self.pinned.discard(checkpoint.summary.sequence)
         return False
 
-    def _whole_checkpoints(self) -> list[Checkpoint]:
-        return whole_checkpoints(self._files, self._checkpoints, self._unsendable, self._known)
+    def _sendable_checkpoints(self) -> list[Checkpoint]:
+        return undamaged_checkpoints(self._files, self._checkpoints, self._unsendable, self._known)
 
-    def _note_away(self, error: Exception) -> None:
+    def _note_store_unreachable(self, error: Exception) -> None:
         now = time.monotonic()
         self._away_since = self._away_since or now
         behind = now - self._away_since
@@ -125,12 +127,12 @@ class RunMirror:
                 "the newest checkpoint is sent when it can be."
             )
 
-    def _store_reached_again(self) -> None:
+    def _note_store_reachable(self) -> None:
         if self._said_away:
             self.said.append(f"the store {self.address} is reached again")
         self._away_since, self._said_away, self._pause = None, 0.0, LOOK_SECONDS
 
-    def _note_failure(self, error: Exception) -> bool:
+    def _note_send_failure(self, error: Exception) -> bool:
         """Say once what can't be sent, and look for what else is there; return whether that is known already."""
         self._seen = ()
         if not self._todo and isinstance(error, FileNotFoundError):
@@ -145,7 +147,7 @@ class RunMirror:
         self._unsendable.add(name)
         return is_known
 
-    def _gives_up(self) -> bool:
+    def _has_store_been_away_too_long(self) -> bool:
         """Whether the run has ended, and the store has been away for too long since."""
         if not self._ending.is_set():
             return False
@@ -157,7 +159,7 @@ class RunMirror:
     def flush_marks(self, seconds: float) -> None:
         """Wait until the store knows of the marks beside the checkpoints, so long at most: an attempt that dies is to count."""
         end = time.monotonic() + seconds
-        while marks_in_folder(self._checkpoints) != self._held.lease.marks and time.monotonic() < end:
+        while checkpoint_mark_names(self._checkpoints) != self._held.lease.marks and time.monotonic() < end:
             if self._held.is_fenced or not self._thread.is_alive() or self._away_since:
                 return
             time.sleep(0.01)
@@ -174,21 +176,21 @@ class RunMirror:
         atexit.unregister(self.close)
         if until is not None:
             self._stops_at = until
-            self._objects.end_at(until)
+            self._objects.set_deadline(until)
         self._ending.set()
         while self._thread.is_alive() and time.monotonic() <= self._stops_at + 2.0:  # a listing may hang
             self._thread.join(0.2)
         with suppress(OSError):  # somebody has deleted the directory, say
-            self._say_what_is_left()
-        if not self._held.give_back():
+            self._report_unsent_checkpoints()
+        if not self._held.release_lease():
             self.said.append(
                 f"the lease of {self.address} could not be given back: the next start waits {self._held.lease.seconds:.0f} s for it"
             )
         self._objects.close()
 
-    def _say_what_is_left(self) -> None:
+    def _report_unsent_checkpoints(self) -> None:
         # asked anew: what was saved last may never have been looked at
-        if not self._held.is_fenced and (left := self._push.wanted(self._whole_checkpoints())):
+        if not self._held.is_fenced and (left := self._push.wanted(self._sendable_checkpoints())):
             newest = max(self._push.commits, key=commit_order, default=None)
             stands = f"{newest.rpartition('/')[2]} is the newest there" if newest else "nothing is there yet"
             self.said.append(f"{left[0].name} did not reach {self.address} in time: {stands}")

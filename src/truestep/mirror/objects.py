@@ -19,8 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from truestep.core.errors import MissingPackageError, RunDirectoryError, needs_extra
-from truestep.core.system import path_of_file_address
+from truestep.core.errors import MissingPackageError, RunDirectoryError, explain_missing_extra
+from truestep.core.system import path_from_file_url
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -43,7 +43,7 @@ class StoreError(Exception):
     """A request failed."""
 
 
-class StoreAwayError(StoreError):
+class StoreUnreachableError(StoreError):
     """It failed for a reason that may go away: the store or the line to it."""
 
 
@@ -52,7 +52,7 @@ class StoreRefusesError(StoreError):
 
 
 @contextmanager
-def store_errors_said(address: str) -> Iterator[None]:
+def translate_store_errors(address: str) -> Iterator[None]:
     """Raise a RunDirectoryError with what to do for a store that can't be reached, or does not let us in."""
     try:
         yield
@@ -66,7 +66,7 @@ def store_errors_said(address: str) -> Iterator[None]:
         raise RunDirectoryError(f"What the mirror {address} holds can't be put here: {error}.") from error
 
 
-class MirrorObjects:
+class MirrorObjectStore:
     """The objects below an address. Paths are relative to it; a request ends with its answer or an error."""
 
     def __init__(self, address: str, *, is_made: bool = True) -> None:
@@ -76,30 +76,30 @@ class MirrorObjects:
         self._is_closed, self._closing = False, threading.Lock()
         self._runner = asyncio.Runner()
         self._loop = self._runner.get_loop()
-        self._thread = threading.Thread(target=self._run, name="truestep-mirror", daemon=True)
+        self._thread = threading.Thread(target=self._run_event_loop, name="truestep-mirror", daemon=True)
         self._thread.start()
 
     def names(self, prefix: str) -> dict[str, int]:
         """Return the paths below a prefix that ends with a slash, with their sizes."""
-        found = self._in_this_thread(lambda: self._store.list(prefix).collect())
+        found = self._run_request_in_this_thread(lambda: self._store.list(prefix).collect())
         return {each["path"]: each["size"] for each in found}
 
     def folders(self, prefix: str) -> list[str]:
         """Return what the paths below a prefix go on with to the next slash."""
-        found = self._in_this_thread(lambda: self._store.list_with_delimiter(prefix))
+        found = self._run_request_in_this_thread(lambda: self._store.list_with_delimiter(prefix))
         return [*map(str, found["common_prefixes"])]
 
     def changed(self, path: str) -> datetime:
         """Return when an object was last written, by the store's clock."""
-        return self._in_this_thread(lambda: self._store.head(path))["last_modified"]
+        return self._run_request_in_this_thread(lambda: self._store.head(path))["last_modified"]
 
     def get(self, path: str) -> bytes:
         """Return an object's content; raises FileNotFoundError where there is none."""
 
-        async def get() -> bytes:
+        async def fetch_bytes() -> bytes:
             return bytes(await (await self._store.get_async(path)).bytes_async())
 
-        return self._in_time(get)
+        return self._run_request_before_deadline(fetch_bytes)
 
     def create(self, path: str, data: bytes, *, may_be_own: bool = True) -> None:
         """Make an object that must not exist; raises FileExistsError where another's is there.
@@ -108,46 +108,46 @@ class MirrorObjects:
         unless whether the store keeps to create-only is what is asked.
         """
         try:
-            self._put(path, data, "create")
+            self._put_object(path, data, "create")
         except FileExistsError:
             if not may_be_own or self.get(path) != data:
                 raise
 
     def put(self, path: str, data: bytes) -> None:
         """Make or replace an object."""
-        self._put(path, data, "overwrite")
+        self._put_object(path, data, "overwrite")
 
-    def _put(self, path: str, data: bytes, mode: Literal["create", "overwrite"]) -> None:
-        async def put() -> None:
+    def _put_object(self, path: str, data: bytes, mode: Literal["create", "overwrite"]) -> None:
+        async def put_object_async() -> None:
             try:
                 await self._store.put_async(path, data, mode=mode, use_multipart=False)
             except FileNotFoundError as error:
                 raise StoreRefusesError(_NO_BUCKET) from error
 
-        self._in_time(put)
+        self._run_request_before_deadline(put_object_async)
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove objects; one that is gone already is no failure."""
 
-        async def remove(path: str) -> None:
+        async def delete_object_async(path: str) -> None:
             with suppress(FileNotFoundError):
                 await self._store.delete_async([path])
 
         for path in paths:
-            self._in_time(partial(remove, path))
+            self._run_request_before_deadline(partial(delete_object_async, path))
 
-    def end_at(self, moment: float) -> None:
+    def set_deadline(self, moment: float) -> None:
         """Begin no request from that moment of `time.monotonic` on, and cut off those under way then."""
 
-        def cut_off() -> None:
+        def cancel_running_requests() -> None:
             for task in asyncio.all_tasks(self._loop):
                 task.cancel()
 
-        def arrange() -> None:
+        def schedule_cancellation() -> None:
             self._end = min(self._end, moment)
-            self._loop.call_later(max(0.0, moment - time.monotonic()), cut_off)
+            self._loop.call_later(max(0.0, moment - time.monotonic()), cancel_running_requests)
 
-        self._loop.call_soon_threadsafe(arrange)
+        self._loop.call_soon_threadsafe(schedule_cancellation)
 
     def close(self) -> None:
         """End the thread that requests run in; requests under way are cut off."""
@@ -159,46 +159,46 @@ class MirrorObjects:
             self._is_closed = True
         self._thread.join()
 
-    def _run(self) -> None:
+    def _run_event_loop(self) -> None:
         with self._runner:  # which cuts off what is under way at its end
             self._loop.run_forever()
 
-    def _in_this_thread(self, request: Callable[[], T]) -> T:
-        self._refuse_late()
+    def _run_request_in_this_thread(self, request: Callable[[], T]) -> T:
+        self._refuse_after_deadline()
         try:
             return request()
         except Exception as error:
             raise _short_store_error(error) from error
 
-    def _in_time(self, request: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        async def begun() -> T:
-            self._refuse_late()  # asked where the end is set, so that no request begins after the others were cut off
+    def _run_request_before_deadline(self, request: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async def start_request() -> T:
+            self._refuse_after_deadline()  # asked where the end is set, so that no request begins after the others were cut off
             return await request()
 
         if self._process != os.getpid():
-            raise StoreAwayError("the mirror is another process's")
+            raise StoreUnreachableError("the mirror is another process's")
         with self._closing:
             if self._is_closed:
-                raise StoreAwayError("the mirror is closed")
-            answer = asyncio.run_coroutine_threadsafe(begun(), self._loop)
+                raise StoreUnreachableError("the mirror is closed")
+            answer = asyncio.run_coroutine_threadsafe(start_request(), self._loop)
         try:
             return answer.result()
         except (CancelledError, asyncio.CancelledError) as error:
-            raise StoreAwayError("the time is over") from error
+            raise StoreUnreachableError("the time is over") from error
         except (FileNotFoundError, StoreError):
             raise
         except Exception as error:
             raise _short_store_error(error) from error
 
-    def _refuse_late(self) -> None:
+    def _refuse_after_deadline(self) -> None:
         if time.monotonic() >= self._end:
-            raise StoreAwayError("the time is over")
+            raise StoreUnreachableError("the time is over")
 
 
 def _open_store(address: str, *, is_made: bool) -> "ObjectStore":
     """Open a store; of a disk its folder is made, or has to be there."""
     try:
-        with needs_extra("remote", "obstore"):
+        with explain_missing_extra("remote", "obstore"):
             from obstore.store import LocalStore, from_url
     except MissingPackageError as error:
         raise MissingPackageError(f"A mirror needs obstore. {error}", name=error.name) from error
@@ -210,10 +210,12 @@ def _open_store(address: str, *, is_made: bool) -> "ObjectStore":
     is_folder = address.startswith("file://")
     try:
         if is_folder:
-            return LocalStore(path_of_file_address(unquote(urlsplit(address).path)), mkdir=is_made)
+            return LocalStore(path_from_file_url(unquote(urlsplit(address).path)), mkdir=is_made)
         return from_url(address, client_options=client, retry_config=retries)
     except Exception as error:  # without a request: of a server it is what the environment says, and stays
-        raise (StoreAwayError if is_folder else StoreRefusesError)(str(_short_store_error(error))) from error
+        raise (StoreUnreachableError if is_folder else StoreRefusesError)(
+            str(_short_store_error(error))
+        ) from error
 
 
 def _short_store_error(error: Exception) -> Exception:
@@ -231,4 +233,4 @@ def _short_store_error(error: Exception) -> Exception:
             f"like), and the machine's own service at {_METADATA} gives none"
         )
     refused = type(error).__name__ in _REFUSED or _METADATA in text or _FORBIDDEN.search(str(error))
-    return StoreRefusesError(text) if refused else StoreAwayError(text)
+    return StoreRefusesError(text) if refused else StoreUnreachableError(text)

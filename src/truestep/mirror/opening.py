@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from truestep.checkpoints.attempts import unfit_checkpoints
-from truestep.checkpoints.clean import whole_checkpoints
+from truestep.checkpoints.clean import undamaged_checkpoints
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.names import TEMPORARY
@@ -17,28 +17,28 @@ from truestep.checkpoints.retention import Retention
 from truestep.core.errors import CheckpointError, RunDirectoryError
 from truestep.mirror.check import refuse_unfit_store
 from truestep.mirror.commit import StoredCommit, commit_order
-from truestep.mirror.folder import CHECKPOINTS, MirrorMark, read_mirror_mark, write_mirror_mark
+from truestep.mirror.folder import CHECKPOINTS, MirrorLeaseMark, read_mirror_mark, write_mirror_mark
 from truestep.mirror.lease import (
     HeldLease,
-    SeenLease,
+    ObservedLease,
+    acquire_next_lease,
     lease_path,
     newest_lease,
     parse_lease,
-    take_turn,
     valid_commits,
-    wait_for_turn,
+    wait_until_lease_is_free,
 )
 from truestep.mirror.mirror import RunMirror
-from truestep.mirror.objects import MirrorObjects, store_errors_said
-from truestep.mirror.pull import Fetch, read_commits
-from truestep.mirror.push import Push
+from truestep.mirror.objects import MirrorObjectStore, translate_store_errors
+from truestep.mirror.pull import RunFetcher, read_sound_commits
+from truestep.mirror.push import CheckpointPush
 
 Say = Callable[[str], None]
 GIVE_BACK_SECONDS = 5.0
 """How long a start that failed, or was interrupted, tries to give its place back."""
 
 
-class MirrorOpening(NamedTuple):
+class MirrorOpenOptions(NamedTuple):
     """What a mirror is opened for."""
 
     address: str
@@ -48,25 +48,25 @@ class MirrorOpening(NamedTuple):
     lease_seconds: float
 
 
-def open_mirror(opening: MirrorOpening, say: Say) -> RunMirror:
+def open_mirror(opening: MirrorOpenOptions, say: Say) -> RunMirror:
     """Take the run's place in the store; bring the directory to what is newer there.
 
     Raises RunDirectoryError where another process is at work there, where it holds another run, or is not what `resume` asks for.
     """
-    with store_errors_said(opening.address):
-        objects = MirrorObjects(opening.address)
+    with translate_store_errors(opening.address):
+        objects = MirrorObjectStore(opening.address)
         try:
-            return _open_mirror(objects, opening, say)
+            return _open_mirror_in_store(objects, opening, say)
         except BaseException:
             objects.close()
             raise
 
 
-def _open_mirror(objects: MirrorObjects, opening: MirrorOpening, say: Say) -> RunMirror:
+def _open_mirror_in_store(objects: MirrorObjectStore, opening: MirrorOpenOptions, say: Say) -> RunMirror:
     refuse_unfit_store(objects)
     checkpoints = opening.directory / CHECKPOINTS
-    fetch = Fetch(objects, opening.directory, say)
-    taking = _LeaseTaking(objects, opening, fetch, say)
+    fetch = RunFetcher(objects, opening.directory, say)
+    taking = _LeaseAcquisition(objects, opening, fetch, say)
     seen = newest_lease(objects)
     taking.refuse(seen)
     checkpoints.mkdir(parents=True, exist_ok=True)
@@ -80,17 +80,19 @@ def _open_mirror(objects: MirrorObjects, opening: MirrorOpening, say: Say) -> Ru
         lock.release()
 
 
-class _LeaseTaking:
+class _LeaseAcquisition:
     """Takes the lease, while what is needed is fetched; then fetches what has come since."""
 
-    def __init__(self, objects: MirrorObjects, opening: MirrorOpening, fetch: Fetch, say: Say) -> None:
+    def __init__(
+        self, objects: MirrorObjectStore, opening: MirrorOpenOptions, fetch: RunFetcher, say: Say
+    ) -> None:
         self._objects, self._opening, self._fetch, self._say = objects, opening, fetch, say
         self._directory = opening.directory
         mark = read_mirror_mark(self._directory)
         self._has_run = (self._directory / "config.json").exists() and not mark.is_fetching
-        self._mark = mark if self._has_run else MirrorMark(0, "")
+        self._mark = mark if self._has_run else MirrorLeaseMark(0, "")
 
-    def refuse(self, seen: SeenLease) -> None:
+    def refuse(self, seen: ObservedLease) -> None:
         """Refuse what `resume` does not ask for, and a directory whose run the store knows nothing of."""
         address, resume = self._objects.address, self._opening.resume
         if not valid_commits(self._objects, seen):
@@ -100,7 +102,7 @@ class _LeaseTaking:
                     "asked for."
                 )
             return
-        if self._has_run and self._is_known(seen):
+        if self._has_run and self._is_lease_of_this_store(seen):
             return
         if resume in ("never", "anew"):
             raise RunDirectoryError(
@@ -114,14 +116,14 @@ class _LeaseTaking:
                 "address."
             )
 
-    def _is_known(self, seen: SeenLease) -> bool:
+    def _is_lease_of_this_store(self, seen: ObservedLease) -> bool:
         """Whether the lease that the directory had last is one of this store's."""
         if not 0 < self._mark.number <= seen.number:
             return False
         lease = parse_lease(self._mark.number, self._objects.get(lease_path(self._mark.number)))
         return lease is None or lease.token == self._mark.token
 
-    def taken(self, seen: SeenLease) -> RunMirror:
+    def taken(self, seen: ObservedLease) -> RunMirror:
         """Return the mirror at work."""
         seconds = self._opening.lease_seconds
         # of this host alone: a copy of the directory on another one has the token, too, and no lock keeps it from there
@@ -129,8 +131,10 @@ class _LeaseTaking:
         ahead = ThreadPoolExecutor(1, "truestep-ahead")
         try:
             if not self._mark.number:  # what fails is found again, and said, when the lease is held
-                ahead.submit(self._fetch_ahead, seen)
-            lease = take_turn(self._objects, wait_for_turn(self._objects, ours, seconds), seconds)
+                ahead.submit(self._prefetch_newest_commit, seen)
+            lease = acquire_next_lease(
+                self._objects, wait_until_lease_is_free(self._objects, ours, seconds), seconds
+            )
         except BaseException:
             self._objects.close()  # or who is refused would wait for the download
             ahead.shutdown()
@@ -138,39 +142,41 @@ class _LeaseTaking:
         held = HeldLease(self._objects, lease)
         try:
             ahead.shutdown()
-            return self._begun(held)
+            return self._start_mirror(held)
         except BaseException:
-            self._objects.end_at(time.monotonic() + GIVE_BACK_SECONDS)
-            held.give_back()
+            self._objects.set_deadline(time.monotonic() + GIVE_BACK_SECONDS)
+            held.release_lease()
             self._objects.close()
             ahead.shutdown()
             raise
 
-    def _fetch_ahead(self, seen: SeenLease) -> None:
-        commits = read_commits(self._objects, valid_commits(self._objects, seen), lambda _: None)
+    def _prefetch_newest_commit(self, seen: ObservedLease) -> None:
+        commits = read_sound_commits(self._objects, valid_commits(self._objects, seen), lambda _: None)
         self._fetch.ahead([*commits.values()], seen.marks)
 
-    def _begun(self, held: HeldLease) -> RunMirror:
+    def _start_mirror(self, held: HeldLease) -> RunMirror:
         lease = held.lease
-        commits = read_commits(self._objects, lease.commits, self._say)
-        goes_on_from = self._settled(lease.marks, [*commits.values()])
+        commits = read_sound_commits(self._objects, lease.commits, self._say)
+        goes_on_from = self._bring_directory_up_to_date(lease.marks, [*commits.values()])
         if lease.commits and goes_on_from is None:
             raise CheckpointError(
                 f"The mirror {self._objects.address} has {len(lease.commits)} checkpoints, and none of them can be used. Nothing "
                 "was deleted. To begin anew, give another address."
             )
-        write_mirror_mark(self._directory, MirrorMark(lease.number, lease.token))
-        push = Push(self._objects, held, self._directory, self._opening.retention)
+        write_mirror_mark(self._directory, MirrorLeaseMark(lease.number, lease.token))
+        push = CheckpointPush(self._objects, held, self._directory, self._opening.retention)
         sound = {key: commit for key, commit in commits.items() if key not in self._fetch.damaged}
         is_newest = goes_on_from is not None and goes_on_from.key == lease.commits[-1]
         push.begin(sound, goes_on_from if is_newest else None)
         return RunMirror(self._objects, held, push, self._directory)
 
-    def _settled(self, marks: Sequence[str], commits: list[StoredCommit]) -> StoredCommit | None:
+    def _bring_directory_up_to_date(
+        self, marks: Sequence[str], commits: list[StoredCommit]
+    ) -> StoredCommit | None:
         """Bring the directory to the store's newest commit unless its own are as new; return the newest sound commit."""
         number = self._mark.number
         went_on = any(commit_order(each.key)[0] > number for each in commits)
-        if number and not went_on and _is_as_new(self._directory, commits):
+        if number and not went_on and _is_directory_as_new_as_commits(self._directory, commits):
             return commits[-1] if commits else None
         wanted = self._fetch.ahead(commits, marks)
         if not wanted:
@@ -184,10 +190,10 @@ class _LeaseTaking:
         return wanted[0]
 
 
-def _is_as_new(directory: Path, commits: list[StoredCommit]) -> bool:
+def _is_directory_as_new_as_commits(directory: Path, commits: list[StoredCommit]) -> bool:
     """Whether the directory has a checkpoint that is as new as the store's newest."""
     files, folder = CheckpointFiles(), directory / CHECKPOINTS
     unfit = unfit_checkpoints(files, folder)
-    there = [each for each in whole_checkpoints(files, folder) if each.name not in unfit]
+    there = [each for each in undamaged_checkpoints(files, folder) if each.name not in unfit]
     newest = max((each.summary.sequence for each in there), default=0)
     return not commits or newest >= commits[-1].summary.sequence

@@ -13,21 +13,21 @@ from truestep.checkpoints.checksum import PIECE_BYTES
 from truestep.checkpoints.digests import new_digest
 from truestep.checkpoints.files import CheckpointFiles, sync_folder
 from truestep.checkpoints.manifest import MANIFEST_NAME, DamagedCheckpointError, NewerCheckpointError
-from truestep.checkpoints.names import ATTEMPT, DELETED, TEMPORARY, checkpoint_sequence
+from truestep.checkpoints.names import ATTEMPT, DELETED, TEMPORARY, sequence_of_checkpoint_name
 from truestep.core.errors import CheckpointError
 from truestep.core.files import replacing_file
 from truestep.core.system import sync_file
-from truestep.core.wording import byte_size
-from truestep.mirror.commit import StoredCommit, StoredFile, StoredPiece, parse_commit
-from truestep.mirror.folder import CHECKPOINTS, FETCHING, MirrorMark, write_mirror_mark
-from truestep.mirror.objects import MirrorObjects
+from truestep.core.wording import bytes_text
+from truestep.mirror.commit import StoredCommit, StoredFile, StoredFilePiece, parse_commit
+from truestep.mirror.folder import CHECKPOINTS, FETCHING, MirrorLeaseMark, write_mirror_mark
+from truestep.mirror.objects import MirrorObjectStore
 
 NUM_THREADS = 4
 _LAST = "config.json"  # what makes a directory a run's
 
 
-def read_commits(
-    objects: MirrorObjects, keys: Iterable[str], say: Callable[[str], None]
+def read_sound_commits(
+    objects: MirrorObjectStore, keys: Iterable[str], say: Callable[[str], None]
 ) -> dict[str, StoredCommit]:
     """Return the commits that are sound, in the order of their keys; each of the others is said."""
     found: dict[str, StoredCommit] = {}
@@ -39,15 +39,15 @@ def read_commits(
         except NewerCheckpointError as error:
             raise CheckpointError(f"{objects.address}/{key} can't be read. {error}.") from error
         except DamagedCheckpointError as error:
-            say(_passed(objects, key, error))
+            say(_passed_over_message(objects, key, error))
     return found
 
 
-def _passed(objects: MirrorObjects, key: str, reason: object) -> str:
+def _passed_over_message(objects: MirrorObjectStore, key: str, reason: object) -> str:
     return f"{objects.address}/{key} was passed over: {reason}"
 
 
-def get_piece(objects: MirrorObjects, piece: StoredPiece) -> bytes:
+def download_piece(objects: MirrorObjectStore, piece: StoredFilePiece) -> bytes:
     """Return a piece's content, asked for once more where it is not what it was: that may be the line and not the store."""
     for _ in range(2):
         try:
@@ -59,13 +59,13 @@ def get_piece(objects: MirrorObjects, piece: StoredPiece) -> bytes:
     raise DamagedCheckpointError(f"{piece.path} is not what was sent")
 
 
-def fetch_files(objects: MirrorObjects, files: dict[Path, StoredFile]) -> None:
+def fetch_files(objects: MirrorObjectStore, files: dict[Path, StoredFile]) -> None:
     """Write files from their pieces, several at a time, on the disk when this returns."""
 
-    def fetch(path: Path, at: int, piece: StoredPiece) -> None:
+    def fetch_piece(path: Path, at: int, piece: StoredFilePiece) -> None:
         with path.open("r+b") as file:
             file.seek(at)
-            file.write(get_piece(objects, piece))
+            file.write(download_piece(objects, piece))
 
     for path, file in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def fetch_files(objects: MirrorObjects, files: dict[Path, StoredFile]) -> None:
     threads = ThreadPoolExecutor(NUM_THREADS, "truestep-fetch")
     try:
         waiting = [
-            threads.submit(fetch, path, number * PIECE_BYTES, piece)
+            threads.submit(fetch_piece, path, number * PIECE_BYTES, piece)
             for path, file in files.items()
             for number, piece in enumerate(file.pieces)
         ]
@@ -90,7 +90,7 @@ def fetch_files(objects: MirrorObjects, files: dict[Path, StoredFile]) -> None:
             sync_file(opened.fileno())
 
 
-def order_to_try(commits: Sequence[StoredCommit], marks: Sequence[str]) -> Iterator[StoredCommit]:
+def commits_in_order_to_try(commits: Sequence[StoredCommit], marks: Sequence[str]) -> Iterator[StoredCommit]:
     """Yield commits as a run would take them, newest first; those that three starts died of come last, unfit ones never."""
     made: dict[str, int] = {}
     unfit = set()
@@ -103,10 +103,10 @@ def order_to_try(commits: Sequence[StoredCommit], marks: Sequence[str]) -> Itera
     yield from (each for each in able if made.get(each.name, 0) >= MAX_ATTEMPTS)
 
 
-class Fetch:
+class RunFetcher:
     """Fetches what a run goes on from into its directory, whose lock the caller holds."""
 
-    def __init__(self, objects: MirrorObjects, directory: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, objects: MirrorObjectStore, directory: Path, say: Callable[[str], None]) -> None:
         self._objects, self._directory, self._say = objects, directory, say
         self._checkpoints = directory / CHECKPOINTS
         self.damaged: set[str] = set()
@@ -119,14 +119,14 @@ class Fetch:
         To be called again when there may be others: what is there already is not fetched twice.
         """
         wanted: list[StoredCommit] = []
-        for commit in order_to_try(commits, marks):
-            if (not wanted or commit.summary.healthy) and self._fetched(commit):
+        for commit in commits_in_order_to_try(commits, marks):
+            if (not wanted or commit.summary.healthy) and self._fetch_commit(commit):
                 wanted.append(commit)
             if any(each.summary.healthy for each in wanted):
                 break
         return wanted
 
-    def _fetched(self, commit: StoredCommit) -> bool:
+    def _fetch_commit(self, commit: StoredCommit) -> bool:
         """Fetch a checkpoint and what lies beside it; False where something is damaged."""
         if commit.key in self._ready:
             return True
@@ -138,13 +138,13 @@ class Fetch:
             fetch_files(self._objects, files)
         except DamagedCheckpointError as error:
             if commit.key not in self.damaged:
-                self._say(_passed(self._objects, commit.key, error))
+                self._say(_passed_over_message(self._objects, commit.key, error))
             self.damaged.add(commit.key)
             return False
         with replacing_file(folder / CHECKPOINTS / MANIFEST_NAME) as file:
             file.write(commit.manifest_bytes)
         self._ready[commit.key] = folder
-        took = f"{byte_size(sum(each.bytes for each in files.values()))} in {time.monotonic() - begun:.1f} s"
+        took = f"{bytes_text(sum(each.bytes for each in files.values()))} in {time.monotonic() - begun:.1f} s"
         self._say(f"{commit.name} fetched from {self._objects.address}: {took}")
         return True
 
@@ -153,9 +153,9 @@ class Fetch:
 
         Until `write_mirror_mark` says that it is whole, another start fetches again.
         """
-        write_mirror_mark(self._directory, MirrorMark(0, FETCHING))
+        write_mirror_mark(self._directory, MirrorLeaseMark(0, FETCHING))
         for path in [*self._checkpoints.iterdir()]:
-            if checkpoint_sequence(path.name) is not None:  # of the past
+            if sequence_of_checkpoint_name(path.name) is not None:  # of the past
                 path.rename(path.with_name(f"{DELETED}{path.name}"))
             elif path.name.startswith(ATTEMPT):
                 path.unlink()
@@ -165,7 +165,7 @@ class Fetch:
             if any(mark.startswith(f"{ATTEMPT}{commit.name}-") for commit in wanted):
                 (self._checkpoints / mark).touch()
         sync_folder(CheckpointFiles(), self._checkpoints)
-        self._put_beside(wanted[0])
+        self._install_other_files(wanted[0])
         self.clear(TEMPORARY, DELETED)
 
     def clear(self, *kinds: str) -> None:
@@ -174,7 +174,7 @@ class Fetch:
             if path.name.startswith(kinds):
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _put_beside(self, commit: StoredCommit) -> None:
+    def _install_other_files(self, commit: StoredCommit) -> None:
         """Put in place what lies beside the checkpoints, the file last that makes a directory a run's."""
         for name in sorted(commit.beside, key=lambda each: (each == _LAST, each)):
             (self._directory / name).parent.mkdir(parents=True, exist_ok=True)

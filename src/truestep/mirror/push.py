@@ -9,7 +9,7 @@ from pathlib import Path
 
 from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.checkpoints.checksum import PIECE_BYTES
-from truestep.checkpoints.digests import digest_of_format, new_digest
+from truestep.checkpoints.digests import hash_scheme_of_format, new_digest
 from truestep.checkpoints.manifest import MANIFEST_NAME, CheckpointSummary
 from truestep.checkpoints.retention import Retention
 from truestep.core.files import is_unfinished_file, read_regular_file, stamp_of_file
@@ -18,25 +18,25 @@ from truestep.mirror.commit import (
     PIECES,
     StoredCommit,
     StoredFile,
-    StoredPiece,
+    StoredFilePiece,
     commit_key,
     commit_order,
     parse_commit,
-    piece_of_path,
+    parse_piece_path,
 )
 from truestep.mirror.lease import HeldLease
-from truestep.mirror.objects import MirrorObjects
+from truestep.mirror.objects import MirrorObjectStore
 
 NUM_THREADS = 4  # and as many pieces in memory
 BESIDE = ("config.json", "environment.json", "choices.json", "doctor.json", "layers.jsonl")
 METRICS, MEDIA = "metrics.jsonl", "media"
 
 
-class FencedError(Exception):
+class LeaseLostError(Exception):
     """Another process has gone on with the run."""
 
 
-class Push:
+class CheckpointPush:
     """What this lease has sent, and what is in the store by its number and those before it.
 
     It relies on pieces that it sent itself, and on those of the commit that it goes on from: what else there is, somebody who was
@@ -44,11 +44,11 @@ class Push:
     """
 
     def __init__(
-        self, objects: MirrorObjects, held: HeldLease, directory: Path, retention: Retention
+        self, objects: MirrorObjectStore, held: HeldLease, directory: Path, retention: Retention
     ) -> None:
         self._objects, self._held, self._directory, self._retention = objects, held, directory, retention
         self.commits: dict[str, StoredCommit] = {}
-        self._known: dict[tuple[str, str], StoredPiece] = {}  # by digest
+        self._known: dict[tuple[str, str], StoredFilePiece] = {}  # by digest
         self._media: dict[tuple[Path, str, tuple[int, ...]], StoredFile] = {}
         self._kind = ""  # of the digests that the checkpoint under way has
         self._is_swept = False
@@ -66,20 +66,20 @@ class Push:
         """Return the checkpoints of the directory that are to be sent, in order: the newest, then the best ones."""
         sent = {commit.manifest_bytes for commit in self.commits.values()}
         unsent = {
-            self._key(each): each
+            self._commit_key_of_checkpoint(each): each
             for each in there
             if each.summary.complete
-            and self._key(each) not in self.commits
+            and self._commit_key_of_checkpoint(each) not in self.commits
             and read_regular_file(each.path / MANIFEST_NAME) not in sent
         }
         summaries = {key: each.summary for key, each in unsent.items()}
-        kept = self._kept(replace(self._retention, last=1), summaries)
+        kept = self._commit_keys_to_keep(replace(self._retention, last=1), summaries)
         return [unsent[key] for key in sorted(kept & unsent.keys(), key=commit_order, reverse=True)]
 
-    def _key(self, checkpoint: Checkpoint) -> str:
+    def _commit_key_of_checkpoint(self, checkpoint: Checkpoint) -> str:
         return commit_key(self._held.lease.number, checkpoint.name)
 
-    def _kept(self, retention: Retention, added: dict[str, CheckpointSummary]) -> set[str]:
+    def _commit_keys_to_keep(self, retention: Retention, added: dict[str, CheckpointSummary]) -> set[str]:
         """Return the keys to keep of all commits and what is added: a save's number may stand twice in them."""
         summaries = {key: commit.summary for key, commit in self.commits.items()} | added
         keys = sorted(summaries, key=commit_order)
@@ -94,16 +94,21 @@ class Push:
         Raises FileNotFoundError where it was pruned meanwhile, DamagedCheckpointError where it is not what its manifest says.
         """
         manifest = read_regular_file(checkpoint.path / MANIFEST_NAME)
-        self._kind = digest_of_format(checkpoint.manifest.format).name
+        self._kind = hash_scheme_of_format(checkpoint.manifest.format).name
         with ThreadPoolExecutor(NUM_THREADS, "truestep-send") as threads:
             files = {
-                name: self._sent_file(threads, checkpoint.path / name, entry.bytes)
+                name: self._send_file(threads, checkpoint.path / name, entry.bytes)
                 for name, entry in checkpoint.manifest.files.items()
             }
-            beside = self._sent_beside(threads, checkpoint)
-        commit = StoredCommit(key=self._key(checkpoint), manifest_bytes=manifest, files=files, beside=beside)
+            beside = self._send_metrics_and_media(threads, checkpoint)
+        commit = StoredCommit(
+            key=self._commit_key_of_checkpoint(checkpoint),
+            manifest_bytes=manifest,
+            files=files,
+            beside=beside,
+        )
         commit.check()
-        self._ask()
+        self._check_lease_is_held()
         try:
             self._objects.create(commit.key, commit.to_bytes())
         except FileExistsError:
@@ -111,11 +116,11 @@ class Push:
             commit = parse_commit(commit.key, self._objects.get(commit.key))
         self.commits[commit.key] = commit
 
-    def _ask(self) -> None:
+    def _check_lease_is_held(self) -> None:
         if not self._held.still_holds():
-            raise FencedError
+            raise LeaseLostError
 
-    def _sent_file(self, threads: ThreadPoolExecutor, path: Path, size: int) -> StoredFile:
+    def _send_file(self, threads: ThreadPoolExecutor, path: Path, size: int) -> StoredFile:
         """Send a file's first bytes."""
 
         def read(at: int, end: int) -> bytes:
@@ -126,19 +131,21 @@ class Push:
                 raise FileNotFoundError(f"{path} was cut")
             return data
 
-        return self._sent_parts(threads, size, read)
+        return self._send_missing_pieces(threads, size, read)
 
-    def _sent(self, threads: ThreadPoolExecutor, data: bytes) -> StoredFile:
-        return self._sent_parts(threads, len(data), lambda at, end: data[at:end])
+    def _send_bytes(self, threads: ThreadPoolExecutor, data: bytes) -> StoredFile:
+        return self._send_missing_pieces(threads, len(data), lambda at, end: data[at:end])
 
-    def _sent_parts(
+    def _send_missing_pieces(
         self, threads: ThreadPoolExecutor, size: int, read: Callable[[int, int], bytes]
     ) -> StoredFile:
         """Send the pieces that are not there yet, several at a time; one by one where the interpreter is ending."""
 
-        def send(at: int) -> StoredPiece:
+        def send_piece(at: int) -> StoredFilePiece:
             data = read(at, min(at + PIECE_BYTES, size))
-            piece = StoredPiece(self._held.lease.number, self._kind, new_digest(self._kind, data).hexdigest())
+            piece = StoredFilePiece(
+                self._held.lease.number, self._kind, new_digest(self._kind, data).hexdigest()
+            )
             if (known := self._known.get(piece[1:])) is not None:
                 return known
             self._objects.put(piece.path, data)
@@ -147,27 +154,29 @@ class Push:
 
         places = range(0, max(size, 1), PIECE_BYTES)
         try:
-            waiting = [threads.submit(send, at) for at in places]
+            waiting = [threads.submit(send_piece, at) for at in places]
         except RuntimeError:  # which starts no threads then
-            return StoredFile(size, tuple(map(send, places)))
+            return StoredFile(size, tuple(map(send_piece, places)))
         return StoredFile(size, tuple(each.result() for each in waiting))
 
-    def _sent_beside(self, threads: ThreadPoolExecutor, checkpoint: Checkpoint) -> dict[str, StoredFile]:
+    def _send_metrics_and_media(
+        self, threads: ThreadPoolExecutor, checkpoint: Checkpoint
+    ) -> dict[str, StoredFile]:
         """Send what lies beside the checkpoints: the metrics up to the checkpoint's own mark, and media."""
         there = [self._directory / name for name in BESIDE if (self._directory / name).is_file()]
-        sent = {path.name: self._sent(threads, read_regular_file(path)) for path in there}
-        sent[METRICS] = self._sent(threads, self._metrics_of(checkpoint))
+        sent = {path.name: self._send_bytes(threads, read_regular_file(path)) for path in there}
+        sent[METRICS] = self._send_bytes(threads, self._metrics_up_to_checkpoint(checkpoint))
         for path in sorted((self._directory / MEDIA).glob("*/*")):
             if not (path.is_symlink() or is_unfinished_file(path)):
                 # written once: it is not read again for each checkpoint
                 key = path, self._kind, stamp_of_file(path.stat())
                 kept = self._media.get(key)
                 if kept is None or any(self._known.get(piece[1:]) != piece for piece in kept.pieces):
-                    self._media[key] = self._sent(threads, read_regular_file(path))
+                    self._media[key] = self._send_bytes(threads, read_regular_file(path))
                 sent[path.relative_to(self._directory).as_posix()] = self._media[key]
         return sent
 
-    def _metrics_of(self, checkpoint: Checkpoint) -> bytes:
+    def _metrics_up_to_checkpoint(self, checkpoint: Checkpoint) -> bytes:
         """Return the lines that a checkpoint was saved after; of a way that was left they lie beside the file (report/history)."""
         position, checksum = checkpoint.value("logbook", "mark")
         for path in (self._directory / METRICS, *self._directory.glob(".metrics-[0-9]*.jsonl")):
@@ -180,29 +189,29 @@ class Push:
 
     def prune(self) -> None:
         """Remove the commits that are not to be kept, then the pieces that none needs."""
-        dropped = self.commits.keys() - self._kept(self._retention, {})
+        dropped = self.commits.keys() - self._commit_keys_to_keep(self._retention, {})
         waste = {*self._known.values()}.union(*(self.commits[key].pieces for key in dropped))
         self._remove_commits(dropped)
         if not self._is_swept:
-            waste |= self._left_behind()
+            waste |= self._unused_pieces()
         waste -= {piece for commit in self.commits.values() for piece in commit.pieces}
         if waste:
-            self._ask()
+            self._check_lease_is_held()
             self._known = {digest: piece for digest, piece in self._known.items() if piece not in waste}
             self._objects.remove(piece.path for piece in sorted(waste))
         self._is_swept = True
 
-    def _left_behind(self) -> set[StoredPiece]:
+    def _unused_pieces(self) -> set[StoredFilePiece]:
         """Return the pieces of earlier numbers, once the commits there that do not count are gone."""
         earlier = range(1, self._held.lease.number)
         there = self._objects.names(COMMITS).keys() - self._held.lease.commits
         self._remove_commits({key for key in there if commit_order(key)[0] in earlier})
-        pieces = map(piece_of_path, self._objects.names(PIECES))
+        pieces = map(parse_piece_path, self._objects.names(PIECES))
         return {piece for piece in pieces if piece and piece.number in earlier}
 
     def _remove_commits(self, keys: set[str]) -> None:
         if keys:
-            self._ask()
+            self._check_lease_is_held()
             self._objects.remove(sorted(keys))
             for key in keys:
                 self.commits.pop(key, None)

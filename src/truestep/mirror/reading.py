@@ -16,15 +16,15 @@ from urllib.parse import quote, unquote
 from truestep.checkpoints.checksum import PIECE_BYTES
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import MANIFEST_NAME
-from truestep.checkpoints.names import checkpoint_sequence
+from truestep.checkpoints.names import sequence_of_checkpoint_name
 from truestep.core.errors import CheckpointError, RunDirectoryError, TruestepError
 from truestep.core.frames import warn_user
-from truestep.mirror.address import address_of
-from truestep.mirror.commit import PIECES, StoredCommit, StoredFile, StoredPiece
+from truestep.mirror.address import mirror_address_or_none
+from truestep.mirror.commit import PIECES, StoredCommit, StoredFile, StoredFilePiece
 from truestep.mirror.folder import CHECKPOINTS
 from truestep.mirror.lease import LEASES, lease_path, newest_lease, valid_commits
-from truestep.mirror.objects import MirrorObjects, store_errors_said
-from truestep.mirror.pull import NUM_THREADS, fetch_files, get_piece, read_commits
+from truestep.mirror.objects import MirrorObjectStore, translate_store_errors
+from truestep.mirror.pull import NUM_THREADS, download_piece, fetch_files, read_sound_commits
 
 T = TypeVar("T")
 _OF_A_RUN = ("lease", "commits", "pieces", "probe")
@@ -34,10 +34,10 @@ MAX_DEPTH = 4  # a run lies no deeper below an address
 class StoredFiles(CheckpointFiles):
     """Reads files of checkpoints from the store, a piece when it is asked for; each is checked."""
 
-    def __init__(self, objects: MirrorObjects, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, objects: MirrorObjectStore, threads: ThreadPoolExecutor) -> None:
         self._objects, self._threads = objects, threads
         self._stored: dict[int, StoredFile] = {}  # by what the system knows the file by
-        self._coming: dict[StoredPiece, Future[bytes]] = {}
+        self._coming: dict[StoredFilePiece, Future[bytes]] = {}
 
     def show(self, path: Path, file: StoredFile) -> None:
         """Put a file of that size, and no content, where it is looked for."""
@@ -51,23 +51,24 @@ class StoredFiles(CheckpointFiles):
         if file is None or at >= file.bytes:
             return super().read(descriptor, buffer, at)
         number, begin = divmod(at, PIECE_BYTES)
-        data = self._piece(file, number)[begin : begin + len(buffer)]
+        data = self._get_piece_and_prefetch(file, number)[begin : begin + len(buffer)]
         buffer[: len(data)] = data
         return len(data)
 
-    def _piece(self, file: StoredFile, number: int) -> bytes:
+    def _get_piece_and_prefetch(self, file: StoredFile, number: int) -> bytes:
         """Return a piece, and have those behind it fetched meanwhile."""
         known, near = self._coming, file.pieces[number : number + NUM_THREADS]
         self._coming = {
-            each: known.get(each) or self._threads.submit(get_piece, self._objects, each) for each in near
+            each: known.get(each) or self._threads.submit(download_piece, self._objects, each)
+            for each in near
         }
         return self._coming[near[0]].result()
 
 
-class StoredRun:
+class StoredRunView:
     """A run as the store holds it. `directory` looks like that of the run, and `files` reads what lies below its checkpoints."""
 
-    def __init__(self, objects: MirrorObjects, directory: Path, files: StoredFiles) -> None:
+    def __init__(self, objects: MirrorObjectStore, directory: Path, files: StoredFiles) -> None:
         self._objects, self.files, self.address = objects, files, objects.address
         self.directory = directory
         self.seen = newest_lease(objects)
@@ -77,7 +78,7 @@ class StoredRun:
                 f"{self.address}` lists the runs below it."
             )
         self._keys = valid_commits(objects, self.seen)
-        self.commits = _of_one_way(read_commits(objects, self._keys, warn_user))
+        self.commits = _commits_of_latest_history(read_sound_commits(objects, self._keys, warn_user))
         checkpoints = self.directory / CHECKPOINTS
         checkpoints.mkdir(parents=True)
         for commit in self.commits:
@@ -102,64 +103,66 @@ class StoredRun:
         """Whether the store has other commits by now."""
         return valid_commits(self._objects, newest_lease(self._objects)) != self._keys
 
-    def fetch_beside(self) -> None:
+    def fetch_metrics_and_media(self) -> None:
         """Fetch what lies beside the newest checkpoint: configuration, environment, metrics and media."""
         for commit in self.commits[:1]:
             fetch_files(self._objects, {self.directory / name: file for name, file in commit.beside.items()})
 
 
-def _of_one_way(found: dict[str, StoredCommit]) -> list[StoredCommit]:
+def _commits_of_latest_history(found: dict[str, StoredCommit]) -> list[StoredCommit]:
     """Return commits newest first, without those that a later lease went back behind: they are of the past."""
     kept: list[StoredCommit] = []
     for commit in reversed(found.values()):
-        if not kept or (checkpoint_sequence(commit.name) or 0) < (checkpoint_sequence(kept[-1].name) or 0):
+        if not kept or (sequence_of_checkpoint_name(commit.name) or 0) < (
+            sequence_of_checkpoint_name(kept[-1].name) or 0
+        ):
             kept.append(commit)
     return kept
 
 
 @contextmanager
-def open_store(address: str) -> Iterator[MirrorObjects]:
+def open_store_for_reading(address: str) -> Iterator[MirrorObjectStore]:
     """Open a store to read in it; raises a RunDirectoryError where it can't be reached."""
-    with store_errors_said(address):
-        objects = MirrorObjects(address, is_made=False)
+    with translate_store_errors(address):
+        objects = MirrorObjectStore(address, is_made=False)
         try:
             yield objects
         finally:
             objects.close()
 
 
-def runs_below(address: str) -> list[str]:
+def run_addresses_below(address: str) -> list[str]:
     """Return the addresses of the runs at an address and below it."""
 
-    def found(place: str, depth: int) -> Iterator[str]:
+    def find_runs(place: str, depth: int) -> Iterator[str]:
         below = objects.folders(f"{place}/" if place else "")
         if f"{place}/{LEASES}".strip("/") in below:
             yield f"{address}/{quote(place)}".rstrip("/")
         for each in below if depth else ():
             if each.rpartition("/")[2] not in _OF_A_RUN:
-                yield from found(each, depth - 1)
+                yield from find_runs(each, depth - 1)
 
-    with open_store(address) as objects:
-        return list(found("", MAX_DEPTH))
+    with open_store_for_reading(address) as objects:
+        return list(find_runs("", MAX_DEPTH))
 
 
 @contextmanager
-def stored_run(address: str) -> Iterator[StoredRun]:
+def open_stored_run(address: str) -> Iterator[StoredRunView]:
     """Show the run at an address as a directory; raises a RunDirectoryError where there is none."""
     with (
-        open_store(address) as objects,
+        open_store_for_reading(address) as objects,
         TemporaryDirectory(prefix="truestep-", ignore_cleanup_errors=True) as folder,
         ThreadPoolExecutor(NUM_THREADS, "truestep-read") as threads,
     ):
         # named like the address, as a page names runs by the ends of their paths
         places = re.sub(r"[^\w ./-]", "_", unquote(objects.address.partition("://")[2])).strip("/").split("/")
         directory = Path(folder, *places)
-        with _said_of(objects.address, directory):
-            yield StoredRun(objects, directory, StoredFiles(objects, threads))
+        with _show_address_in_messages(objects.address, directory):
+            yield StoredRunView(objects, directory, StoredFiles(objects, threads))
 
 
 @contextmanager
-def _said_of(address: str, directory: Path) -> Iterator[None]:
+def _show_address_in_messages(address: str, directory: Path) -> Iterator[None]:
     """Name the address wherever a message or a warning names the directory that stands for it."""
     folder = str(directory)
     with warnings.catch_warnings(record=True) as caught:
@@ -176,13 +179,13 @@ def _said_of(address: str, directory: Path) -> Iterator[None]:
         warn_user(text.replace(folder, address))
 
 
-def read_run(source: str | os.PathLike[str], use: Callable[[Path, CheckpointFiles], T]) -> T:
+def read_local_or_stored_run(source: str | os.PathLike[str], use: Callable[[Path, CheckpointFiles], T]) -> T:
     """Return what `use` makes of a run's directory and of what reads its files; the source may be an address."""
-    address = address_of(source)
+    address = mirror_address_or_none(source)
     if address is None:
         return use(Path(source), CheckpointFiles())
     while True:
-        with stored_run(address) as run:
+        with open_stored_run(address) as run:
             try:
                 return use(run.directory, run.files)
             except CheckpointError:

@@ -10,18 +10,18 @@ from torch import Tensor, nn
 
 from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.checkpoints.differences import Differences
-from truestep.checkpoints.sources import read_newest
+from truestep.checkpoints.sources import read_newest_checkpoint
 from truestep.checkpoints.weights import (
     Source,
     check_weights_file,
-    fit_weights,
+    describe_weights_source,
+    load_matching_weights,
     read_weights,
-    show_source,
     write_weights,
 )
 from truestep.core.errors import CheckpointError
-from truestep.mirror.address import address_of
-from truestep.mirror.reading import read_run
+from truestep.mirror.address import mirror_address_or_none
+from truestep.mirror.reading import read_local_or_stored_run
 
 
 def load_weights(
@@ -46,8 +46,8 @@ def load_weights(
         isinstance(module, Mapping) and isinstance(source, nn.Module)
     ):
         raise CheckpointError("The module comes first: write ts.load_weights(module, source).")
-    found = _weights(source, checkpoint=checkpoint, learner=learner, averages=averages)
-    return fit_weights(module, found, show_source(source), strict=strict)
+    found = _read_local_or_stored_weights(source, checkpoint=checkpoint, learner=learner, averages=averages)
+    return load_matching_weights(module, found, describe_weights_source(source), strict=strict)
 
 
 def export_weights(
@@ -65,7 +65,9 @@ def export_weights(
     """
     path = Path(target)
     check_weights_file(path)
-    write_weights(_weights(source, checkpoint=checkpoint, learner=learner, averages=averages), path)
+    write_weights(
+        _read_local_or_stored_weights(source, checkpoint=checkpoint, learner=learner, averages=averages), path
+    )
     return path
 
 
@@ -76,14 +78,16 @@ def read_checkpoint(source: str | os.PathLike[str]) -> Any:
     torch.save, which is read with `weights_only=True` and can't run code. Raises CheckpointError for what is damaged or would
     have to run code.
     """
-    if address_of(source) is None and not Path(source).is_dir():
+    if mirror_address_or_none(source) is None and not Path(source).is_dir():
         from truestep.checkpoints.imports import read_weights_file
 
         return read_weights_file(Path(source))
-    return read_run(source, lambda path, files: read_newest(path, Checkpoint.load, files)[1])
+    return read_local_or_stored_run(
+        source, lambda path, files: read_newest_checkpoint(path, Checkpoint.load, files)[1]
+    )
 
 
-def _weights(source: Source, **which: Any) -> dict[str, Tensor]:
+def _read_local_or_stored_weights(source: Source, **which: Any) -> dict[str, Tensor]:
     if not isinstance(source, str | os.PathLike):
         return read_weights(source, **which)
-    return read_run(source, lambda path, files: read_weights(path, **which, files=files))
+    return read_local_or_stored_run(source, lambda path, files: read_weights(path, **which, files=files))

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from truestep.core.errors import ModelError
 from truestep.core.modules import restoring_module
-from truestep.core.random_streams import host_streams_put_back
+from truestep.core.random_streams import preserve_host_rng
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -23,12 +23,16 @@ def forward_arguments(model: nn.Module, batch: Any) -> Arguments:
     # A named tuple is one argument: a forward that takes it asks for its fields.
     if isinstance(batch, tuple) and not hasattr(batch, "_fields"):
         return batch, {}
-    if isinstance(batch, Mapping) and all(isinstance(key, str) for key in batch) and _accepts(model, batch):
+    if (
+        isinstance(batch, Mapping)
+        and all(isinstance(key, str) for key in batch)
+        and _accepts_keyword_arguments(model, batch)
+    ):
         return (), dict(batch)
     return (batch,), {}
 
 
-def _accepts(model: nn.Module, batch: Mapping[str, Any]) -> bool:
+def _accepts_keyword_arguments(model: nn.Module, batch: Mapping[str, Any]) -> bool:
     try:
         parameters = inspect.signature(model.forward).parameters
     except (TypeError, ValueError):
@@ -43,13 +47,13 @@ def map_forward_arguments(arguments: Arguments, change: Callable[[Tensor], Tenso
     return pytree.tree_map_only(Tensor, change, arguments)  # type: ignore[no-any-return]
 
 
-def summary_shapes(value: Any) -> Any:
+def shapes_in_structure(value: Any) -> Any:
     """Return the shapes in a structure: a tuple of sizes for one tensor, a list for several."""
-    shapes = [tuple(each.shape) for each in forward_tensors(value)]
+    shapes = [tuple(each.shape) for each in tensors_in_structure(value)]
     return shapes[0] if len(shapes) == 1 else shapes
 
 
-def forward_tensors(value: Any) -> list[Tensor]:
+def tensors_in_structure(value: Any) -> list[Tensor]:
     """Return the tensors in a structure, also those of a packed sequence and of plain objects with attributes."""
     found = []
     for leaf in pytree.tree_leaves(value):
@@ -64,7 +68,7 @@ def _do_nothing(*_: Any) -> None:
     pass
 
 
-class ModulePath:
+class ForwardModulePath:
     """Where a forward is: the modules entered and not left, by the names under which their callers hold them."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -87,21 +91,21 @@ class ModulePath:
         """
 
         # None is returned: what a hook gives back would replace what flows.
-        def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-            self.entered.append((self._name_of(module), module, (args, kwargs)))
+        def push_module(module: nn.Module, args: Any, kwargs: Any) -> None:
+            self.entered.append((self._qualified_module_name(module), module, (args, kwargs)))
             begins(self.entered[-1][0], (args, kwargs))
 
-        def leave(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        def pop_module(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             ends(self.entered[-1][0], (args, kwargs), output)
             self.entered.pop()
 
         with ExitStack() as stack:
             for module in self._modules:
-                stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
-                stack.callback(module.register_forward_hook(leave, with_kwargs=True).remove)
+                stack.callback(module.register_forward_pre_hook(push_module, with_kwargs=True).remove)
+                stack.callback(module.register_forward_hook(pop_module, with_kwargs=True).remove)
             yield
 
-    def _name_of(self, module: nn.Module) -> str:
+    def _qualified_module_name(self, module: nn.Module) -> str:
         above = self.entered[-1][0] if self.entered else ""
         names = self._names[module]
         # A shared module has several names: its caller's own for it is meant, else one inside its caller, else any.
@@ -111,24 +115,24 @@ class ModulePath:
 
 
 @contextmanager
-def undisturbed_model(model: nn.Module) -> Iterator[None]:
+def preserve_model_state(model: nn.Module) -> Iterator[None]:
     """Run the user's own model: modes, buffers and all random streams are as before afterwards."""
     # A forward may draw from python's and NumPy's streams too; `restoring_module` puts back torch's.
-    with restoring_module(model), host_streams_put_back():
+    with restoring_module(model), preserve_host_rng():
         yield
 
 
 def run_forward(model: nn.Module, arguments: Arguments) -> Any:
     """Call the model; a failing forward becomes a ModelError that names the module, what it got and the cause."""
-    path = ModulePath(model)
+    path = ForwardModulePath(model)
     with path.followed():
         try:
             return model(*arguments[0], **arguments[1])
         except Exception as error:
-            raise ModelError(_message(model, path, error)) from error
+            raise ModelError(_failed_forward_message(model, path, error)) from error
 
 
-def _message(model: nn.Module, path: ModulePath, error: Exception) -> str:
+def _failed_forward_message(model: nn.Module, path: ForwardModulePath, error: Exception) -> str:
     cause = f"{type(error).__name__}: {error}"
     if not path.entered:
         return f"The forward of {type(model).__name__} failed. {cause}"
@@ -158,7 +162,7 @@ _INDICES = re.compile(r"\b(long|int64|index tensor)\b", re.IGNORECASE)
 def _argument_text(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')} on {value.device}"
-    tensors = forward_tensors(value)
+    tensors = tensors_in_structure(value)
     if tensors:
         return f"{type(value).__name__} of {', '.join(str(list(each.shape)) for each in tensors)}"
     text = repr(value)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from truestep.core.accelerator import in_float64
+from truestep.core.accelerator import to_float64
 from truestep.core.held import HelpfulAttributes
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
-from truestep.core.wording import byte_size, number_or_dash, number_text
+from truestep.core.wording import bytes_text, number_or_dash, number_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +60,15 @@ class ParameterTable(Result, HelpfulAttributes):
             table.add_column(heading, justify="right", no_wrap=True)
         table.add_column("remarks", overflow="fold")
         for row in self.rows:
-            table.add_row(*_cells(row))
+            table.add_row(*_parameter_cells(row))
         frozen = self.num_elements - self.num_trainable
-        total = f"{self.num_elements:,} parameters, {frozen:,} of them frozen, {byte_size(self.size_bytes)}"
+        total = f"{self.num_elements:,} parameters, {frozen:,} of them frozen, {bytes_text(self.size_bytes)}"
         if self.gradient_norm is not None:
             total += f"; norm of all gradients {number_text(self.gradient_norm)}"
         return Group(table, "", total)
 
 
-def _cells(row: ParameterRow) -> list[str]:
+def _parameter_cells(row: ParameterRow) -> list[str]:
     shared = [f"also {name}" for name in row.also]
     return [
         row.name,
@@ -92,12 +92,12 @@ def parameters(model: object) -> ParameterTable:
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)
     listed = list(names)
-    norms = _norms([_values(parameter) for parameter in listed])
-    gradients = _norms([_values(parameter.grad) for parameter in listed])
+    norms = _norms_of_tensors([_readable_values(parameter) for parameter in listed])
+    gradients = _norms_of_tensors([_readable_values(parameter.grad) for parameter in listed])
     known = [value for value in gradients if value is not None]
     total = math.hypot(*known) if known else None
     rows = tuple(
-        _row(parameter, names[parameter], norm, gradient, total)
+        _make_parameter_row(parameter, names[parameter], norm, gradient, total)
         for parameter, norm, gradient in zip(listed, norms, gradients, strict=True)
     )
     return ParameterTable(
@@ -109,7 +109,7 @@ def parameters(model: object) -> ParameterTable:
     )
 
 
-def _values(tensor: Tensor | None) -> Tensor | None:
+def _readable_values(tensor: Tensor | None) -> Tensor | None:
     if tensor is None or tensor.is_meta or is_lazy(tensor):
         return None
     # of a sparse gradient its values
@@ -117,13 +117,13 @@ def _values(tensor: Tensor | None) -> Tensor | None:
 
 
 @torch.no_grad()
-def _norms(tensors: Sequence[Tensor | None]) -> list[float | None]:
+def _norms_of_tensors(tensors: Sequence[Tensor | None]) -> list[float | None]:
     """Return the norms; values of one device are brought over together."""
     norms: dict[int, Tensor] = {}
     for index, tensor in enumerate(tensors):
         if tensor is not None:
             wide = tensor if tensor.is_complex() or tensor.dtype == torch.float64 else tensor.float()
-            norms[index] = in_float64(torch.linalg.vector_norm(wide))
+            norms[index] = to_float64(torch.linalg.vector_norm(wide))
     found: list[float | None] = [None] * len(tensors)
     for device in {norm.device for norm in norms.values()}:
         there = [index for index, norm in norms.items() if norm.device == device]
@@ -132,7 +132,7 @@ def _norms(tensors: Sequence[Tensor | None]) -> list[float | None]:
     return found
 
 
-def _row(
+def _make_parameter_row(
     parameter: nn.Parameter, names: list[str], norm: float | None, gradient: float | None, total: float | None
 ) -> ParameterRow:
     lazy = is_lazy(parameter)
@@ -150,11 +150,11 @@ def _row(
         gradient_norm=gradient,
         gradient_share=(gradient / total) ** 2 if gradient is not None and total else None,
         gradient_to_value=gradient / norm if gradient is not None and norm else None,
-        remarks=tuple(_remarks(parameter, norm, gradient, has_others=total is not None)),
+        remarks=tuple(_parameter_remarks(parameter, norm, gradient, has_others=total is not None)),
     )
 
 
-def _remarks(
+def _parameter_remarks(
     parameter: nn.Parameter, norm: float | None, gradient: float | None, *, has_others: bool
 ) -> list[str]:
     if is_lazy(parameter):

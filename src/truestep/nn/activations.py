@@ -38,8 +38,8 @@ def activation_gain(activation: Activation) -> float:
     points = torch.linspace(-_HALF_WIDTH, _HALF_WIDTH, _NUM_POINTS, dtype=torch.float64)
     density = torch.exp(-points.square() / 2) / math.sqrt(2 * math.pi)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        values = _applied(activation, points)
-        half = _applied(activation, points[: _NUM_POINTS // 2])
+        values = _apply_in_float64(activation, points)
+        half = _apply_in_float64(activation, points[: _NUM_POINTS // 2])
     if not torch.allclose(values[: _NUM_POINTS // 2], half, equal_nan=True):
         raise OptionError(f"{activation!r} looks at several numbers at once; a gain is of one alone.")
     second = float(torch.trapezoid(values.square() * density, points))
@@ -48,7 +48,7 @@ def activation_gain(activation: Activation) -> float:
     return 1 / math.sqrt(second)
 
 
-def _applied(activation: Activation, points: Tensor) -> Tensor:
+def _apply_in_float64(activation: Activation, points: Tensor) -> Tensor:
     if isinstance(activation, nn.Module):
         activation = copy.deepcopy(activation).to("cpu", torch.float64).eval()
     if isinstance(activation, nn.PReLU):  # one slope a channel

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from truestep.core.errors import LossError, OptionError
 from truestep.core.modules import as_module
 from truestep.nn.derivatives.undisturbed import derivatives_without_compiled_code
-from truestep.nn.layers import layer_names_like
+from truestep.nn.layers import match_layer_names
 
 Layers = str | nn.Module | Sequence[str | nn.Module]
 Edit = Callable[[str, Any], Any]
@@ -55,9 +55,9 @@ def capture(
     captured = Captured(_named_layers(as_module(model, "ts.capture"), layers))
     with ExitStack() as hooks:
         hooks.enter_context(derivatives_without_compiled_code())
-        recorder = _Recorder(hooks, edit, edit_gradient, detach)
+        recorder = _CaptureHooks(hooks, edit, edit_gradient, detach)
         for layer in captured.once():
-            hooks.callback(layer.module.register_forward_hook(recorder.hook_for(layer)).remove)
+            hooks.callback(layer.module.register_forward_hook(recorder.forward_hook_for_layer(layer)).remove)
         yield captured
 
 
@@ -127,7 +127,7 @@ class CapturedLayer:
 
 
 @dataclass(frozen=True)
-class _Recorder:
+class _CaptureHooks:
     """Makes the hooks of one `with` block; those on tensors, whose graph may live on, come off at its end too."""
 
     hooks: ExitStack
@@ -135,21 +135,21 @@ class _Recorder:
     edit_gradient: Edit | None
     detach: bool
 
-    def hook_for(self, layer: "CapturedLayer") -> Callable[[nn.Module, Any, Any], Any]:
+    def forward_hook_for_layer(self, layer: "CapturedLayer") -> Callable[[nn.Module, Any, Any], Any]:
         """Return the forward hook of one layer."""
 
-        def hook(called: nn.Module, _: Any, output: Any) -> Any:
+        def forward_hook(called: nn.Module, _: Any, output: Any) -> Any:
             if called is not layer.module:  # a copy of the model that was made inside the block
                 return None
             edited = None if self.edit is None else self.edit(layer.name, output)
-            self._record(layer, output if edited is None else edited)
+            self._record_layer_output(layer, output if edited is None else edited)
             return edited
 
-        return hook
+        return forward_hook
 
-    def _record(self, layer: "CapturedLayer", output: Any) -> None:
+    def _record_layer_output(self, layer: "CapturedLayer", output: Any) -> None:
         leaves, spec = pytree.tree_flatten(output)
-        gradients = layer.add([self._copy(leaf) for leaf in leaves], spec)
+        gradients = layer.add([self._copy_for_capture(leaf) for leaf in leaves], spec)
         for index, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor) and leaf.requires_grad:
                 handle = leaf.register_hook(self._gradient_hook(layer, gradients, index))  # type: ignore[no-untyped-call]
@@ -158,21 +158,21 @@ class _Recorder:
     def _gradient_hook(
         self, layer: "CapturedLayer", gradients: list[Tensor | None], index: int
     ) -> Callable[[Tensor | None], Tensor | None]:
-        def hook(gradient: Tensor | None) -> Tensor | None:
+        def record_gradient(gradient: Tensor | None) -> Tensor | None:
             if gradient is None:  # a backward through a convolution's backward, where nothing comes this way
                 return None
             edited: Tensor | None = None
             if self.edit_gradient is not None:
                 edited = self.edit_gradient(layer.name, gradient)
-            passed = self._copy(gradient if edited is None else edited)
+            passed = self._copy_for_capture(gradient if edited is None else edited)
             held = gradients[index]
             gradients[index] = passed if held is None else held + passed
             layer.owner.gradients_arrived += 1
             return edited
 
-        return hook
+        return record_gradient
 
-    def _copy(self, value: Any) -> Any:
+    def _copy_for_capture(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
         return value.detach().clone() if self.detach else value.clone()
@@ -186,16 +186,16 @@ def _named_layers(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
     found: dict[str, nn.Module] = {}
     for each in asked:
         if isinstance(each, str):
-            names = layer_names_like(each, known, "layer")
+            names = match_layer_names(each, known, "layer")
         elif not (names := [name for name, module in known.items() if module is each]):
             raise OptionError(
                 f"The layer {type(each).__name__} is no part of the model; give one of its modules, or their names."
             )
-        found |= {name: known[name] for name in _that_are_called(names, known)}
+        found |= {name: known[name] for name in _layers_with_forward(names, known)}
     return found
 
 
-def _that_are_called(names: list[str], known: Mapping[str, nn.Module]) -> list[str]:
+def _layers_with_forward(names: list[str], known: Mapping[str, nn.Module]) -> list[str]:
     """Leave out containers, which have no forward (`nn.ModuleList`)."""
     if scripted := [name for name in names if isinstance(known[name], torch.jit.ScriptModule)]:
         raise OptionError(f"{scripted[0]!r} is scripted, which takes no hooks. Capture the original module.")

@@ -7,7 +7,7 @@ from typing import Self
 
 import torch
 
-from truestep.core.accelerator import usable_device
+from truestep.core.accelerator import require_usable_device
 from truestep.core.errors import OptionError
 from truestep.core.results import RenderableType, Result
 
@@ -73,5 +73,5 @@ def defaults(*, dtype: torch.dtype | None = None, device: str | torch.device | N
         )
     return Defaults(
         dtype=str(dtype).removeprefix("torch.") if dtype else None,
-        device=str(usable_device(device)) if device is not None else None,
+        device=str(require_usable_device(device)) if device is not None else None,
     )

@@ -11,8 +11,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from truestep.core.errors import OptionError
 from truestep.core.modules import as_module
 from truestep.core.results import Result
-from truestep.core.wording import a_type, first_of
-from truestep.nn.layers import layer_names_within, layer_tensor_name, refuse_lazy_layers
+from truestep.core.wording import a_type, first_few
+from truestep.nn.layers import layer_tensor_name, match_layer_names_with_children, refuse_lazy_layers
 
 SHOWN_NAMES = 6
 
@@ -46,7 +46,7 @@ class Freezing(Result):
         for tensor in self._tensors:
             tensor.requires_grad_(not self.trains)
         for layer in self._layers:
-            _hold(layer) if self.trains else _release(layer)
+            _freeze_layer_statistics(layer) if self.trains else _unfreeze_layer_statistics(layer)
 
     def __enter__(self) -> Self:
         return self
@@ -59,7 +59,7 @@ class Freezing(Result):
         lines = [f"parameters that are {what} now: {len(self._tensors)} ({self.num_elements:,} numbers)"]
         for name, meaning in _LINES.items():
             if names := getattr(self, name):
-                lines.append(f"{meaning}: {first_of(names, SHOWN_NAMES)}")
+                lines.append(f"{meaning}: {first_few(names, SHOWN_NAMES)}")
         return "\n".join(lines)
 
 
@@ -89,7 +89,7 @@ def freeze(model: object, *patterns: str, statistics: bool = False) -> Freezing:
         OptionError: a pattern matches nothing (the nearest names are listed); a lazy layer that has not run; statistics of a
             scripted module.
     """
-    return _change(model, patterns, trains=False, statistics=statistics)
+    return _change_requires_grad(model, patterns, trains=False, statistics=statistics)
 
 
 def unfreeze(model: object, *patterns: str) -> Freezing:
@@ -98,27 +98,29 @@ def unfreeze(model: object, *patterns: str) -> Freezing:
     Running statistics that `ts.freeze` stopped follow the data again, in the mode of the model. An optimizer that was made
     without these parameters does not learn of them: make it from all parameters, or call `add_param_group`.
     """
-    return _change(model, patterns, trains=True, statistics=True)
+    return _change_requires_grad(model, patterns, trains=True, statistics=True)
 
 
-def _change(model: object, patterns: tuple[str, ...], *, trains: bool, statistics: bool) -> Freezing:
+def _change_requires_grad(
+    model: object, patterns: tuple[str, ...], *, trains: bool, statistics: bool
+) -> Freezing:
     piece = "ts.unfreeze" if trains else "ts.freeze"
     module = as_module(model, piece)
-    _check(piece, module, patterns, statistics=statistics)
-    asked, layers = _asked_for(module, patterns or ("*",), statistics=statistics)
+    _check_freezing_arguments(piece, module, patterns, statistics=statistics)
+    asked, layers = _matching_parameters_and_layers(module, patterns or ("*",), statistics=statistics)
     changed = {name: tensor for name, tensor in asked.items() if tensor.requires_grad != trains}
     tensors = tuple({id(tensor): tensor for tensor in changed.values()}.values())
     for tensor in tensors:
         tensor.requires_grad_(trains)
-    moved = {name: layer for name, layer in layers.items() if statistics and _is_held(layer) == trains}
+    moved = {name: layer for name, layer in layers.items() if statistics and _is_norm_frozen(layer) == trains}
     for layer in moved.values():
         if trains:
-            _release(layer)
+            _unfreeze_layer_statistics(layer)
             # In the mode of the model, whatever mode the layer itself had when it was frozen.
             layer.train(module.training)
         else:
-            _hold(layer)
-    following = () if trains else tuple(name for name, layer in layers.items() if not _is_held(layer))
+            _freeze_layer_statistics(layer)
+    following = () if trains else tuple(name for name, layer in layers.items() if not _is_norm_frozen(layer))
     return Freezing(
         trains=trains,
         parameters=tuple(changed),
@@ -132,7 +134,7 @@ def _change(model: object, patterns: tuple[str, ...], *, trains: bool, statistic
     )
 
 
-def _asked_for(
+def _matching_parameters_and_layers(
     module: nn.Module, patterns: tuple[str, ...], *, statistics: bool
 ) -> tuple[dict[str, Tensor], dict[str, nn.Module]]:
     """Return the parameters that the patterns name, under all their names, and the layers whose statistics they name."""
@@ -152,25 +154,27 @@ def _asked_for(
         for own in (*layer._parameters, *(layer._buffers if statistics else ()))
     }
     names = list(dict.fromkeys((*parameters, *owners)))
-    chosen = {name for pattern in patterns for name in layer_names_within(pattern, names, "parameter")}
+    chosen = {
+        name for pattern in patterns for name in match_layer_names_with_children(pattern, names, "parameter")
+    }
     tensors = {id(parameters[name]) for name in chosen if name in parameters}
     asked = {name: parameter for name, parameter in parameters.items() if id(parameter) in tensors}
     touched = {owners[name] for name in chosen if name in owners}
     return asked, {name: layer for name, layer in layers.items() if name in touched}
 
 
-def held_statistics(module: nn.Module) -> list[str]:
+def layers_with_frozen_statistics(module: nn.Module) -> list[str]:
     """Return the paths of the layers whose running statistics `ts.freeze` has stopped."""
-    return [path for path, layer in module.named_modules() if _is_held(layer)]
+    return [path for path, layer in module.named_modules() if _is_norm_frozen(layer)]
 
 
-def hold_statistics(module: nn.Module, paths: set[str]) -> None:
+def freeze_only_these_statistics(module: nn.Module, paths: set[str]) -> None:
     """Stop the running statistics of these layers, and let all others follow the data."""
     for path, layer in module.named_modules():
         if path in paths:
-            _hold(layer)
+            _freeze_layer_statistics(layer)
         else:
-            _release(layer)
+            _unfreeze_layer_statistics(layer)
 
 
 @dataclass
@@ -185,26 +189,28 @@ class _InEvaluation:
         return type(self.layer).train(self.layer, False)
 
 
-def _is_held(layer: nn.Module) -> bool:
+def _is_norm_frozen(layer: nn.Module) -> bool:
     return isinstance(layer.__dict__.get("train"), _InEvaluation)
 
 
-def _hold(layer: nn.Module) -> None:
+def _freeze_layer_statistics(layer: nn.Module) -> None:
     """Keep the layer in evaluation mode; what does it is of this module, so that it can be copied and pickled."""
-    if not _is_held(layer):
+    if not _is_norm_frozen(layer):
         held = _InEvaluation(layer, layer.training)
         layer.eval()
         layer.__dict__["train"] = held
 
 
-def _release(layer: nn.Module) -> None:
+def _unfreeze_layer_statistics(layer: nn.Module) -> None:
     """Give the layer the mode that was asked for last."""
-    if _is_held(layer):
+    if _is_norm_frozen(layer):
         held: _InEvaluation = layer.__dict__.pop("train")
         layer.train(held.asked)
 
 
-def _check(piece: str, module: nn.Module, patterns: tuple[object, ...], *, statistics: bool) -> None:
+def _check_freezing_arguments(
+    piece: str, module: nn.Module, patterns: tuple[object, ...], *, statistics: bool
+) -> None:
     if strange := [each for each in patterns if not isinstance(each, str)]:
         raise OptionError(
             f"{piece} takes names of parameters or modules, and got {a_type(strange[0])}. Write each as a text: "

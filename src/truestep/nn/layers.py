@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-from truestep.core.errors import OptionError, nearest_names
+from truestep.core.errors import OptionError, names_hint
 
 SHOWN_NAMES = 20
 
@@ -69,16 +69,16 @@ def refuse_lazy_layers(model: nn.Module) -> None:
         )
 
 
-def layer_names_like(pattern: str, names: Iterable[str], kind: str) -> list[str]:
+def match_layer_names(pattern: str, names: Iterable[str], kind: str) -> list[str]:
     """Return the names that a pattern matches as in a shell (`*` matches dots too); at least one, or it is an error."""
     known = list(names)
     found = [name for name in known if fnmatchcase(name, pattern)]
     if not found:
-        raise OptionError(f"No {kind} is called {pattern!r}. {_nearest_names_text(pattern, known)}")
+        raise OptionError(f"No {kind} is called {pattern!r}. {_similar_names_text(pattern, known)}")
     return found
 
 
-def layer_names_within(pattern: str, names: Iterable[str], kind: str) -> list[str]:
+def match_layer_names_with_children(pattern: str, names: Iterable[str], kind: str) -> list[str]:
     """Do the same, where the name of a module stands for everything inside it: "encoder" is "encoder.*" too."""
     known = list(names)
     outer = {name: accumulate(name.split("."), "{}.{}".format) for name in known}  # "a.b": "a", "a.b"
@@ -86,13 +86,13 @@ def layer_names_within(pattern: str, names: Iterable[str], kind: str) -> list[st
     if not inside:
         tops = dict.fromkeys(name.partition(".")[0] for name in known if "." in name)
         whole = f" All in a part of it: {', '.join(map(repr, tops))}." if 0 < len(tops) <= SHOWN_NAMES else ""
-        raise OptionError(f"No {kind} is called {pattern!r}. {_nearest_names_text(pattern, known)}{whole}")
+        raise OptionError(f"No {kind} is called {pattern!r}. {_similar_names_text(pattern, known)}{whole}")
     return inside
 
 
-def _nearest_names_text(word: str, known: list[str]) -> str:
+def _similar_names_text(word: str, known: list[str]) -> str:
     if len(known) <= SHOWN_NAMES:
-        return nearest_names(word, filter(None, known))
+        return names_hint(word, filter(None, known))
     close = difflib.get_close_matches(word, known, n=5, cutoff=0.4) or known[:5]
     return f"The nearest of {len(known)} names are: {', '.join(close)}. Patterns are those of a shell, such as {known[-1][:1]}*."
 
@@ -119,9 +119,9 @@ def layer_selectors(layers: Layers, model: nn.Module) -> tuple[Selector, ...]:
     modules = dict(model.named_modules())
     patterns = [each for each in chosen if isinstance(each, str)]
     for pattern in patterns:
-        layer_names_like(pattern, modules, "layer")
+        match_layer_names(pattern, modules, "layer")
     if not patterns and not any(isinstance(module, tuple(kinds)) for module in modules.values()):
-        there = nearest_names(kinds[0].__name__, {type(module).__name__ for module in modules.values()})
+        there = names_hint(kinds[0].__name__, {type(module).__name__ for module in modules.values()})
         names = " or ".join(kind.__name__ for kind in kinds)
         raise OptionError(f"{type(model).__name__} has no layer of kind {names}. {there}")
     return chosen

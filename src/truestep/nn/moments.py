@@ -15,7 +15,7 @@ from torch import Tensor
 Pair = tuple[Tensor, Tensor]
 
 
-class StreamMoments(NamedTuple):
+class RunningMoments(NamedTuple):
     """Per feature, in float64: how much weight was seen, its mean, and the weighted sum of squared deviations from it."""
 
     weight: Tensor
@@ -25,10 +25,10 @@ class StreamMoments(NamedTuple):
     squares_low: Tensor
 
 
-def measure_moments(values: Tensor, weights: Tensor) -> StreamMoments:
+def measure_moments(values: Tensor, weights: Tensor) -> RunningMoments:
     """Return the moments of float64 `values` (rows, features) with `weights` >= 0 of shape (rows, features) or (rows, 1)."""
     if values.shape[0] == 0:
-        return StreamMoments(*torch.zeros(5, values.shape[1], dtype=torch.float64))
+        return RunningMoments(*torch.zeros(5, values.shape[1], dtype=torch.float64))
     seen = (weights > 0).expand_as(values)
     total = weights.sum(0).expand(values.shape[1])
     divisor = torch.where(total > 0, total, 1.0)
@@ -39,29 +39,31 @@ def measure_moments(values: Tensor, weights: Tensor) -> StreamMoments:
     deviations = torch.where(seen, values - mean, 0.0)
     low = (weights * deviations).sum(0) / divisor
     squares = ((weights * deviations.square()).sum(0) - total * low.square()).clamp(min=0.0)
-    return StreamMoments(total, *_normalised(mean, low), squares, torch.zeros_like(squares))
+    return RunningMoments(total, *_renormalize_double_double(mean, low), squares, torch.zeros_like(squares))
 
 
-def merge_moments(first: StreamMoments, second: StreamMoments) -> StreamMoments:
+def merge_moments(first: RunningMoments, second: RunningMoments) -> RunningMoments:
     """Return the moments of both streams together."""
     total = first.weight + second.weight
     share = torch.where(total > 0, second.weight / torch.where(total > 0, total, 1.0), 0.0)
     mean = (first.mean, first.mean_low)
-    high, low = _sum((second.mean, second.mean_low), (-first.mean, -first.mean_low))
+    high, low = _add_double_double((second.mean, second.mean_low), (-first.mean, -first.mean_low))
     between = (high + low).square() * first.weight * share
-    squares = _sum((first.squares, first.squares_low), (second.squares, second.squares_low))
-    return StreamMoments(
-        total, *_sum(mean, (high * share, low * share)), *_sum(squares, (between, torch.zeros_like(between)))
+    squares = _add_double_double((first.squares, first.squares_low), (second.squares, second.squares_low))
+    return RunningMoments(
+        total,
+        *_add_double_double(mean, (high * share, low * share)),
+        *_add_double_double(squares, (between, torch.zeros_like(between))),
     )
 
 
-def _sum(first: Pair, second: Pair) -> Pair:
+def _add_double_double(first: Pair, second: Pair) -> Pair:
     high = first[0] + second[0]
     moved = high - first[0]
     lost = (first[0] - (high - moved)) + (second[0] - moved)
-    return _normalised(high, lost + first[1] + second[1])
+    return _renormalize_double_double(high, lost + first[1] + second[1])
 
 
-def _normalised(high: Tensor, low: Tensor) -> Pair:
+def _renormalize_double_double(high: Tensor, low: Tensor) -> Pair:
     rounded = high + low
     return rounded, low - (rounded - high)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from truestep.core.errors import BatchError, OptionError
-from truestep.core.wording import counted
+from truestep.core.wording import plural
 
 State = Tensor | tuple[Tensor, Tensor]
 
@@ -37,17 +37,17 @@ def packed(
         )
     if inputs.ndim != 3:
         raise BatchError(
-            f"inputs has shape {tuple(inputs.shape)}; expected {_expected(rnn)}. One sequence alone needs no packing."
+            f"inputs has shape {tuple(inputs.shape)}; expected {_expected_shapes_text(rnn)}. One sequence alone needs no packing."
         )
     batch, time = inputs.shape[:2] if rnn.batch_first else (inputs.shape[1], inputs.shape[0])
-    numbers = _checked_lengths(lengths, batch, time, _expected(rnn))
+    numbers = _checked_lengths(lengths, batch, time, _expected_shapes_text(rnn))
     sequences = pack_padded_sequence(inputs, numbers, batch_first=rnn.batch_first, enforce_sorted=False)
     outputs, last = rnn(sequences, state)
     padded, _ = pad_packed_sequence(outputs, batch_first=rnn.batch_first, total_length=time)
     return padded, last
 
 
-def _expected(rnn: nn.RNNBase) -> str:
+def _expected_shapes_text(rnn: nn.RNNBase) -> str:
     by_time = "(time, batch, features): the layer has batch_first=False"
     return "(batch, time, features)" if rnn.batch_first else by_time
 
@@ -69,7 +69,7 @@ def _checked_lengths(lengths: Tensor | Sequence[int], batch: int, time: int, exp
         )
     if batch and (high := int(numbers.max())) > time:
         raise BatchError(
-            f"lengths holds {high}, and the inputs are padded to {counted(time, 'step')}. Were batch and time exchanged? "
+            f"lengths holds {high}, and the inputs are padded to {plural(time, 'step')}. Were batch and time exchanged? "
             f"Inputs are {expected}."
         )
     return numbers.to(torch.int64)

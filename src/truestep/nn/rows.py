@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import BatchError
-from truestep.core.wording import counted
+from truestep.core.wording import plural
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,7 +86,7 @@ class PackedRows:
 
     def __repr__(self) -> str:
         return (
-            f"PackedRows({counted(len(self.lengths), 'sequence')} in {counted(self.num_rows, 'row')} of {self.row_length}, "
+            f"PackedRows({plural(len(self.lengths), 'sequence')} in {plural(self.num_rows, 'row')} of {self.row_length}, "
             f"{self.padding_share:.1%} padding)"
         )
 
@@ -102,8 +102,8 @@ def pack_rows(lengths: Sequence[int] | Tensor, row_length: int) -> PackedRows:
         row_length: positions in a row.
     """
     numbers = [int(length) for length in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
-    _check(numbers, row_length)
-    places = _places(numbers, row_length)
+    _check_row_lengths(numbers, row_length)
+    places = _pack_best_fit_decreasing(numbers, row_length)
     num_rows = 1 + max(row for row, _ in places)
     ids = torch.full((num_rows, row_length), -1)
     positions = torch.zeros(num_rows, row_length, dtype=torch.int64)
@@ -119,7 +119,7 @@ def pack_rows(lengths: Sequence[int] | Tensor, row_length: int) -> PackedRows:
     )
 
 
-def _check(lengths: list[int], row_length: int) -> None:
+def _check_row_lengths(lengths: list[int], row_length: int) -> None:
     if not lengths:
         raise BatchError("ts.pack_rows was given no lengths; there is nothing to put into rows.")
     if min(lengths) < 1:
@@ -132,7 +132,7 @@ def _check(lengths: list[int], row_length: int) -> None:
         )
 
 
-def _places(lengths: list[int], row_length: int) -> list[tuple[int, int]]:
+def _pack_best_fit_decreasing(lengths: list[int], row_length: int) -> list[tuple[int, int]]:
     """Put each sequence, longest first, into the fullest row that still has room."""
     places = [(0, 0)] * len(lengths)
     room: list[tuple[int, int]] = []  # (free positions, row), sorted

@@ -45,17 +45,17 @@ def sample_logits(
     _check_options(logits, top_k, top_p, num_samples, replacement)
     values = logits.detach()
     values = values if values.dtype == torch.float64 else values.float()
-    _tell_of_probabilities(values)
-    _require(
+    _warn_if_probabilities(values)
+    _raise_unless(
         ~(values.isnan() | values.isposinf()).any(),
         "logits holds NaN or +inf; no probability follows from them.",
     )
     greedy = torch.as_tensor(temperature, device=values.device) == 0
-    values = _divided(values, temperature, greedy)
-    values = _keep_likely(values, top_k, top_p)
+    values = _divide_by_temperature(values, temperature, greedy)
+    values = _filter_top_k_and_top_p(values, top_k, top_p)
     possible = (values > -torch.inf).sum(-1)
     needed = 1 if replacement else num_samples
-    _require(
+    _raise_unless(
         (possible >= needed).all(),
         f"A row of logits has fewer than {needed} classes that can be drawn (the others are -inf, or top_k or top_p left them "
         "out). Draw fewer, or give replacement=True.",
@@ -69,7 +69,7 @@ def sample_logits(
     return drawn.reshape(*logits.shape[:-1], num_samples)
 
 
-def _tell_of_probabilities(values: Tensor) -> None:
+def _warn_if_probabilities(values: Tensor) -> None:
     """Warn where each row adds up to 1 and has no negative number; of a device, which would be waited for, none is read."""
     if not values.is_cpu or values.ndim == 0 or values.shape[-1] < 2 or torch.compiler.is_compiling():
         return
@@ -101,7 +101,7 @@ def _check_options(
         )
 
 
-def _require(holds: Tensor, message: str) -> None:
+def _raise_unless(holds: Tensor, message: str) -> None:
     """Raise where the answer is at hand; on a device let it raise there, so that nothing waits."""
     if holds.device.type == "cpu":
         if not bool(holds):
@@ -110,10 +110,10 @@ def _require(holds: Tensor, message: str) -> None:
         torch._assert_async(holds, message)
 
 
-def _divided(values: Tensor, temperature: float | Tensor, greedy: Tensor) -> Tensor:
+def _divide_by_temperature(values: Tensor, temperature: float | Tensor, greedy: Tensor) -> Tensor:
     """Divide by the temperature, row by row; where it is 0 only the first of the largest stays possible."""
     divisor = torch.as_tensor(temperature, dtype=values.dtype, device=values.device)
-    _require(
+    _raise_unless(
         (divisor.isfinite() & (divisor >= 0)).all(),
         "temperature must be finite and not negative; 0 takes the largest, 1 leaves the logits as they are.",
     )
@@ -130,7 +130,7 @@ def _divided(values: Tensor, temperature: float | Tensor, greedy: Tensor) -> Ten
     return torch.where(greedy & ~largest, -torch.inf, divided)
 
 
-def _keep_likely(values: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
+def _filter_top_k_and_top_p(values: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
     if top_k is None and top_p is None:
         return values
     ordered, order = values.sort(dim=-1, descending=True, stable=True)

@@ -102,23 +102,23 @@ class MultiResolutionSTFTLoss(nn.Module):
             predicted, target = _at_least_float32(predicted), _at_least_float32(target.detach())
             if lengths is not None:
                 lengths = _checked_lengths(lengths, predicted)
-                predicted, target = (_without_padding(waves, lengths) for waves in (predicted, target))
+                predicted, target = (_zero_padding_samples(waves, lengths) for waves in (predicted, target))
             if self.sub_bands is not None:
                 predicted, target = self.sub_bands(predicted), self.sub_bands(target)
             if self.sub_bands is not None and lengths is not None:
                 lengths = self.sub_bands.lengths(lengths)
-                predicted, target = (_without_padding(bands, lengths) for bands in (predicted, target))
-            pairs = [self._terms(each, predicted, target, lengths) for each in self.resolutions]
+                predicted, target = (_zero_padding_samples(bands, lengths) for bands in (predicted, target))
+            pairs = [self._spectral_loss_terms(each, predicted, target, lengths) for each in self.resolutions]
         convergence, log_magnitude = (torch.stack(terms).mean(0) for terms in zip(*pairs, strict=True))
         terms = {"spectral_convergence": convergence.detach(), "log_magnitude": log_magnitude.detach()}
         return SpectralLoss(convergence + log_magnitude, terms)
 
-    def _terms(
+    def _spectral_loss_terms(
         self, resolution: Resolution, predicted: Tensor, target: Tensor, lengths: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return spectral convergence and log magnitude of each example."""
-        of_predicted = self._magnitudes(resolution, predicted)
-        of_target = self._magnitudes(resolution, target)
+        of_predicted = self._stft_magnitudes(resolution, predicted)
+        of_target = self._stft_magnitudes(resolution, target)
         frames = of_target.shape[-1]
         mask = of_target.new_ones(len(of_target), 1, frames)
         if lengths is not None:
@@ -133,7 +133,7 @@ class MultiResolutionSTFTLoss(nn.Module):
         distance = (of_target.log() - of_predicted.log()).abs() * mask
         return convergence, distance.flatten(1).sum(1) / counted
 
-    def _magnitudes(self, resolution: Resolution, waves: Tensor) -> Tensor:
+    def _stft_magnitudes(self, resolution: Resolution, waves: Tensor) -> Tensor:
         """Return magnitudes of shape (batch, channels · frequencies, frames), at least the floor."""
         spectrum = torch.stft(
             waves.flatten(0, -2),
@@ -161,7 +161,7 @@ def _at_least_float32(waves: Tensor) -> Tensor:
     return waves if waves.dtype == torch.float64 else waves.float()
 
 
-def _without_padding(waves: Tensor, lengths: Tensor) -> Tensor:
+def _zero_padding_samples(waves: Tensor, lengths: Tensor) -> Tensor:
     """Return waves (batch, ..., samples) with zeros from each row's length on."""
     is_padding = torch.arange(waves.shape[-1], device=waves.device) >= lengths[:, None]
     return waves.masked_fill(is_padding.view(len(waves), *[1] * (waves.ndim - 2), -1), 0.0)

@@ -13,7 +13,7 @@ from truestep.core.errors import OptionError, check_choice
 from truestep.core.held import HelpfulAttributes
 from truestep.core.wording import a_type
 from truestep.nn import moments
-from truestep.nn.moments import StreamMoments
+from truestep.nn.moments import RunningMoments
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
 
@@ -37,9 +37,9 @@ class Standardizer(HelpfulAttributes):
         self, *, feature_axis: int | tuple[int, ...] | None = -1, nan: Literal["refuse", "omit"] = "refuse"
     ) -> None:
         check_choice("ts.nn.Standardizer", "nan", nan, ("refuse", "omit"))
-        self.feature_axis = _axes(feature_axis)
+        self.feature_axis = _check_feature_axes(feature_axis)
         self.nan = nan
-        self._moments: StreamMoments | None = None  # each part in the shape of the features
+        self._moments: RunningMoments | None = None  # each part in the shape of the features
 
     @torch.no_grad()
     def partial_fit(self, values: Array, weights: Array | None = None) -> "Standardizer":
@@ -50,7 +50,7 @@ class Standardizer(HelpfulAttributes):
             weights: one weight >= 0 for each observation, in the shape of the leading observation axes: (batch,) or, for
                 pixels, (batch, height, width). 0 leaves an observation out, whatever its values.
         """
-        moved = self._features_last(_to_float64(values))
+        moved = self._move_features_last(_to_float64(values))
         if moved.ndim == len(self.feature_axis):
             raise ValueError(
                 f"partial_fit got shape {tuple(values.shape)}, all of it features (feature_axis={self.feature_axis}): "
@@ -60,9 +60,9 @@ class Standardizer(HelpfulAttributes):
         features = moved.shape[len(observations) :]
         self._check_features(features)
         rows = moved.reshape(observations.numel(), features.numel())
-        counted = self._without_nan(rows, _row_weights(weights, observations, rows))
+        counted = self._drop_nan_values(rows, _row_weights(weights, observations, rows))
         found = moments.measure_moments(rows, counted)
-        self._merge_moments(StreamMoments(*(part.reshape(features).cpu() for part in found)))
+        self._merge_moments(RunningMoments(*(part.reshape(features).cpu() for part in found)))
         return self
 
     def merge(self, other: "Standardizer") -> "Standardizer":
@@ -80,34 +80,34 @@ class Standardizer(HelpfulAttributes):
 
         states: list[Any] = [None] * distributed.get_world_size(group)
         distributed.all_gather_object(states, self.state_dict(), group=group)
-        whole = self._fresh()
+        whole = self._new_with_same_options()
         # In the order of ranks on each of them, so that all round alike.
         for state in states:
-            whole.merge(self._fresh().load_state_dict(state))
+            whole.merge(self._new_with_same_options().load_state_dict(state))
         return self.load_state_dict(whole.state_dict())
 
     def transform(self, values: Array) -> Array:
         """Return (values − mean) / scale; floating types stay, integers become torch's default type (arrays: float64)."""
-        return self._apply(values, lambda moved, mean, low, scale: (moved - mean - low) / scale)
+        return self._apply_in_float64(values, lambda moved, mean, low, scale: (moved - mean - low) / scale)
 
     def inverse_transform(self, values: Array) -> Array:
         """Return values · scale + mean, the inverse of `transform`."""
-        return self._apply(values, lambda moved, mean, low, scale: (moved * scale + low) + mean)
+        return self._apply_in_float64(values, lambda moved, mean, low, scale: (moved * scale + low) + mean)
 
     @property
     def count(self) -> Tensor:
         """The weight seen of each feature, float64: without weights, how many observations."""
-        return self._known_moments().weight
+        return self._moments_or_raise().weight
 
     @property
     def mean(self) -> Tensor:
         """The mean of each feature, float64; NaN where nothing was seen."""
-        return torch.where(self.count > 0, self._known_moments().mean, torch.nan)
+        return torch.where(self.count > 0, self._moments_or_raise().mean, torch.nan)
 
     @property
     def variance(self) -> Tensor:
         """The variance of each feature (divided by the count, not count − 1), float64; NaN where nothing was seen."""
-        return self._known_moments().squares / self.count
+        return self._moments_or_raise().squares / self.count
 
     @property
     def scale(self) -> Tensor:
@@ -118,37 +118,37 @@ class Standardizer(HelpfulAttributes):
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics as tensors, fit for `run.state`, checkpoints and `torch.save`."""
         if self._moments is None:
-            return dict.fromkeys(StreamMoments._fields)
+            return dict.fromkeys(RunningMoments._fields)
         return {name: part.clone() for name, part in self._moments._asdict().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> "Standardizer":
         """Take over what `state_dict` returned, in place of all that was seen here."""
-        names = StreamMoments._fields
+        names = RunningMoments._fields
         if not isinstance(state, Mapping) or set(state) != set(names):
             found = f"has {sorted(state)}" if isinstance(state, Mapping) else f"is {a_type(state)}"
             raise ValueError(f"This is no state of a Standardizer: it {found}, expected {sorted(names)}.")
         self._moments = None
         if state["weight"] is not None:
             parts = (state[name].to("cpu", torch.float64, copy=True) for name in names)
-            self._moments = StreamMoments(*parts)
+            self._moments = RunningMoments(*parts)
         return self
 
     def __add__(self, other: "Standardizer") -> "Standardizer":
         if not isinstance(other, Standardizer):
             return NotImplemented
-        return self._fresh().merge(self).merge(other)
+        return self._new_with_same_options().merge(self).merge(other)
 
     def __radd__(self, other: int) -> "Standardizer":
-        return self._fresh().merge(self) if other == 0 else NotImplemented
+        return self._new_with_same_options().merge(self) if other == 0 else NotImplemented
 
     def __repr__(self) -> str:
         seen = "nothing seen" if self._moments is None else f"features of shape {tuple(self.count.shape)}"
         return f"Standardizer(feature_axis={self.feature_axis}, nan={self.nan!r}; {seen})"
 
-    def _fresh(self) -> "Standardizer":
+    def _new_with_same_options(self) -> "Standardizer":
         return Standardizer(feature_axis=self.feature_axis, nan=self.nan)
 
-    def _features_last(self, values: Tensor) -> Tensor:
+    def _move_features_last(self, values: Tensor) -> Tensor:
         outside = [axis for axis in self.feature_axis if not -values.ndim <= axis < values.ndim]
         if outside or len({axis % values.ndim for axis in self.feature_axis}) < len(self.feature_axis):
             raise ValueError(
@@ -165,7 +165,7 @@ class Standardizer(HelpfulAttributes):
                 "in the same order."
             )
 
-    def _without_nan(self, rows: Tensor, weights: Tensor) -> Tensor:
+    def _drop_nan_values(self, rows: Tensor, weights: Tensor) -> Tensor:
         strange = ~rows.isfinite() & (weights > 0)
         if self.nan == "omit":
             missing = rows.isnan()
@@ -180,7 +180,7 @@ class Standardizer(HelpfulAttributes):
             )
         return weights
 
-    def _merge_moments(self, found: StreamMoments) -> None:
+    def _merge_moments(self, found: RunningMoments) -> None:
         merged = found if self._moments is None else moments.merge_moments(self._moments, found)
         if not all(bool(part.isfinite().all()) for part in merged):
             raise ValueError(
@@ -189,15 +189,15 @@ class Standardizer(HelpfulAttributes):
             )
         self._moments = merged
 
-    def _known_moments(self) -> StreamMoments:
+    def _moments_or_raise(self) -> RunningMoments:
         if self._moments is None:
             raise ValueError("This Standardizer has seen no data. Call partial_fit(chunk) first.")
         return self._moments
 
-    def _apply(self, values: Array, function: Callable[..., Tensor]) -> Array:
+    def _apply_in_float64(self, values: Array, function: Callable[..., Tensor]) -> Array:
         """Return `function` of float64 values with their features last, mean, its low part and scale, in the values' form."""
-        statistics = (self.mean, self._known_moments().mean_low, self.scale)
-        moved = self._features_last(_to_float64(values))
+        statistics = (self.mean, self._moments_or_raise().mean_low, self.scale)
+        moved = self._move_features_last(_to_float64(values))
         self._check_features(moved.shape[moved.ndim - len(self.feature_axis) :])
         result = function(moved, *(part.to(moved) for part in statistics))
         result = result.movedim(tuple(range(-len(self.feature_axis), 0)), self.feature_axis)
@@ -207,7 +207,7 @@ class Standardizer(HelpfulAttributes):
         return result.numpy().astype(kept)
 
 
-def _axes(feature_axis: object) -> tuple[int, ...]:
+def _check_feature_axes(feature_axis: object) -> tuple[int, ...]:
     if feature_axis is None:
         return ()
     several = feature_axis if isinstance(feature_axis, tuple | list) else (feature_axis,)

@@ -50,7 +50,7 @@ class SubBands(nn.Module):
                 f"Waveforms of {waves.shape[-1]} samples can't be split into {self.num_bands} bands; each needs a sample."
             )
         flat = F.pad(waves.flatten(0, -2)[:, None], (self.taps // 2, self.taps // 2))
-        bands = F.conv1d(flat, self._filters(waves)[0], stride=self.num_bands)
+        bands = F.conv1d(flat, self._filters_like(waves)[0], stride=self.num_bands)
         return bands.reshape(len(waves), -1, bands.shape[-1])
 
     def inverse(self, bands: Tensor) -> Tensor:
@@ -62,18 +62,18 @@ class SubBands(nn.Module):
         spread = bands.new_zeros(*bands.shape, self.num_bands)
         spread[..., 0] = bands * self.num_bands
         padded = F.pad(spread.flatten(2), (self.taps // 2, self.taps // 2))
-        return F.conv1d(padded, self._filters(bands)[1])[:, 0]
+        return F.conv1d(padded, self._filters_like(bands)[1])[:, 0]
 
     def lengths(self, lengths: Tensor) -> Tensor:
         """Return how many samples a band has of waveforms of these lengths."""
         return (lengths + self.num_bands - 1) // self.num_bands
 
-    def _filters(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        return _filters(self.num_bands, self.taps, self.cutoff, self.beta, like.dtype, like.device)
+    def _filters_like(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        return _filter_bank(self.num_bands, self.taps, self.cutoff, self.beta, like.dtype, like.device)
 
 
 @lru_cache(maxsize=64)
-def _filters(num_bands: int, taps: int, cutoff: float, beta: float, *where: Any) -> tuple[Tensor, Tensor]:
+def _filter_bank(num_bands: int, taps: int, cutoff: float, beta: float, *where: Any) -> tuple[Tensor, Tensor]:
     """Return analysis (bands, 1, taps + 1) and synthesis (1, bands, taps + 1) filters, made once for each type and device."""
     dtype, device = where
     time = torch.arange(taps + 1, dtype=torch.float64) - taps / 2

@@ -65,9 +65,9 @@ class Upsample(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return `images` of shape (batch, channels, *sizes) with each size multiplied by its scale."""
-        self._check(images)
+        self._check_images(images)
         if self.mode == "transposed":
-            return self._transposed(images)
+            return self._transposed_convolution(images)
         scales = self.scales if self.num_dims else self.scales * (images.ndim - 2)
         return _INTERPOLATIONS[self.mode](images, scales)
 
@@ -87,7 +87,7 @@ class Upsample(nn.Module):
         self.weight = nn.Parameter(weight)
         self.bias = nn.Parameter(torch.zeros(self.channels))
 
-    def _transposed(self, images: Tensor) -> Tensor:
+    def _transposed_convolution(self, images: Tensor) -> Tensor:
         for dimension in range(2, images.ndim):  # F.pad's backward has no deterministic form on a GPU
             ends = [images.narrow(dimension, at, 1) for at in (0, images.shape[dimension] - 1)]
             images = torch.cat((ends[0], images, ends[1]), dimension)
@@ -98,7 +98,7 @@ class Upsample(nn.Module):
             images = images.narrow(dimension, idle, images.shape[dimension] - idle)
         return images
 
-    def _check(self, images: Tensor) -> None:
+    def _check_images(self, images: Tensor) -> None:
         if not isinstance(images, Tensor) or not (images.is_floating_point() or images.dtype == torch.uint8):
             what = images.dtype if isinstance(images, Tensor) else type(images).__name__
             raise ValueError(f"Upsample got {what}; it takes floating-point images: images.float() / 255.")
@@ -126,7 +126,7 @@ def _linear_kernel(scales: tuple[int, ...]) -> Tensor:
     return kernel
 
 
-def _cubic(images: Tensor, scales: tuple[int, ...]) -> Tensor:
+def _cubic_interpolation(images: Tensor, scales: tuple[int, ...]) -> Tensor:
     """Interpolate dimension by dimension, each as the width of pictures of height one."""
     for dimension, scale in enumerate(scales, start=2):
         moved = images.movedim(dimension, -1)
@@ -142,5 +142,5 @@ _INTERPOLATIONS: dict[str, Callable[[Tensor, tuple[int, ...]], Tensor]] = {
     "linear": lambda images, scales: F.interpolate(
         images, scale_factor=scales, mode=_LINEAR[len(scales)], align_corners=False
     ),
-    "cubic": _cubic,
+    "cubic": _cubic_interpolation,
 }

@@ -70,9 +70,9 @@ def train(run: Any, config: Config) -> None:
     """Train the model; log bits on held-out files and text every so many steps."""
     torch.set_num_threads(config.threads)
     known, held_out = (
-        text.unfold(0, config.length + 1, config.length) for text in library_text(config.characters)
+        text.unfold(0, config.length + 1, config.length) for text in standard_library_text(config.characters)
     )
-    of_bigrams = bigram_bits(known[:, :-1].flatten(), held_out)
+    of_bigrams = bigram_bits_per_character(known[:, :-1].flatten(), held_out)
     train = run.data(known, batch_size=config.batch_size, shuffle=True)
     test = run.data(held_out, batch_size=128)
     total = config.epochs * len(train)
@@ -84,16 +84,16 @@ def train(run: Any, config: Config) -> None:
         micro_batch=config.micro_batch,
     )
 
-    def bits(rows: Tensor) -> Tensor:
+    def bits_per_character(rows: Tensor) -> Tensor:
         scores, _ = model(rows[:, :-1])
         losses = F.cross_entropy(scores.transpose(1, 2), rows[:, 1:].long(), reduction="none")
         return losses.mean(1) / math.log(2)
 
     for _ in run.epochs(config.epochs):
         for rows in run.batches(train):
-            model.update(bits, rows)
+            model.update(bits_per_character, rows)
             if run.step % config.log_steps == 0 or run.step == total:
-                test_bits = model.evaluate(bits, test)
+                test_bits = model.evaluate(bits_per_character, test)
                 text = ts.Text(write_text(model.module, config.written, config.temperature, run.step))
                 run.log(test_bits=test_bits, share_of_bigram=test_bits / of_bigrams, text=text)
 
@@ -109,7 +109,7 @@ def encode_characters(text: str) -> Tensor:
     return torch.tensor(table, dtype=torch.uint8)[codes.long()]
 
 
-def library_text(num_characters: int) -> tuple[Tensor, Tensor]:
+def standard_library_text(num_characters: int) -> tuple[Tensor, Tensor]:
     """Return text to learn from and text that is held out: whole files, in an order that is the same everywhere."""
     folder = Path(sysconfig.get_path("stdlib"))
     names: list[Path] = []
@@ -120,19 +120,19 @@ def library_text(num_characters: int) -> tuple[Tensor, Tensor]:
     paths = [folder / name for name in names]
     held_out = [path for number, path in enumerate(paths) if number % 10 == 0]
     known = [path for number, path in enumerate(paths) if number % 10]
-    return encode_characters(_read(known, num_characters)), encode_characters(
-        _read(held_out, num_characters // 10)
+    return encode_characters(_read_first_characters(known, num_characters)), encode_characters(
+        _read_first_characters(held_out, num_characters // 10)
     )
 
 
-def _read(paths: list[Path], num_characters: int) -> str:
+def _read_first_characters(paths: list[Path], num_characters: int) -> str:
     texts: list[str] = []
     while paths and sum(map(len, texts)) < num_characters:
         texts.append(paths.pop(0).read_text("utf-8", "replace"))
     return "".join(texts)[:num_characters]
 
 
-def bigram_bits(known: Tensor, rows: Tensor) -> float:
+def bigram_bits_per_character(known: Tensor, rows: Tensor) -> float:
     """Return the bits per character that counts of pairs need, one added to each."""
     size = len(CHARACTERS)
     counts = torch.bincount(known[:-1].long() * size + known[1:].long(), minlength=size * size) + 1.0

@@ -38,10 +38,10 @@ class DigitsNet(nn.Module):
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            *digits_convolution(1, width),
-            *digits_convolution(width, width),
+            *digits_convolution_block(1, width),
+            *digits_convolution_block(width, width),
             nn.MaxPool2d(2),
-            *digits_convolution(width, 2 * width),
+            *digits_convolution_block(width, 2 * width),
             nn.Flatten(),
             nn.Dropout(dropout),
             nn.Linear(2 * width * 4 * 4, 10),
@@ -53,7 +53,7 @@ class DigitsNet(nn.Module):
         return scores
 
 
-def digits_convolution(channels_in: int, channels_out: int) -> list[nn.Module]:
+def digits_convolution_block(channels_in: int, channels_out: int) -> list[nn.Module]:
     """Return a 3 x 3 convolution with what follows it; group norm, since it is the same however a batch is split."""
     return [
         nn.Conv2d(channels_in, channels_out, kernel_size=3, padding=1),
@@ -62,7 +62,9 @@ def digits_convolution(channels_in: int, channels_out: int) -> list[nn.Module]:
     ]
 
 
-def moved_digits(images: Tensor, *, angle: float = 0.2, stretch: float = 0.12, shift: float = 0.15) -> Tensor:
+def augment_digits(
+    images: Tensor, *, angle: float = 0.2, stretch: float = 0.12, shift: float = 0.15
+) -> Tensor:
     """Turn each image by up to `angle` radians, scale it by up to `stretch`, shift it by up to `shift` of its half."""
     num_images, device = len(images), images.device
     turn, zoom, right, down = torch.rand(4, num_images, device=device) * 2 - 1
@@ -111,10 +113,10 @@ def train(run: Any, config: Config) -> None:
 
     def loss(batch: tuple[Tensor, Tensor]) -> Tensor:
         images, labels = batch
-        scores = net(moved_digits(images))
+        scores = net(augment_digits(images))
         return F.cross_entropy(scores, labels, reduction="none", label_smoothing=config.label_smoothing)
 
-    def correct(batch: tuple[Tensor, Tensor]) -> Tensor:
+    def is_prediction_correct(batch: tuple[Tensor, Tensor]) -> Tensor:
         images, labels = batch
         scores: Tensor = net(images)
         return (scores.argmax(dim=1) == labels).float()
@@ -122,4 +124,4 @@ def train(run: Any, config: Config) -> None:
     for _ in run.epochs(config.epochs):
         for batch in run.batches(train):
             net.update(loss, batch)
-        run.log(accuracy=net.evaluate(correct, test))
+        run.log(accuracy=net.evaluate(is_prediction_correct, test))

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import truestep as ts
-from truestep.model.summaries.memory import ModelLivingMemory
+from truestep.model.summaries.memory import LiveStorageBytes
 from truestep.recipes import digits
 
 DRAWING = 20.0  # weight of its mean squared error beside the cross-entropy
@@ -54,14 +54,14 @@ def naming_and_drawing_loss(net: Any, batch: Batch) -> Tensor:
     return naming_loss(net, features, batch) + drawing_loss(net, features, batch)
 
 
-def losses_in_turn(net: Any, batch: Batch) -> Iterator[Tensor]:
+def naming_then_drawing_loss(net: Any, batch: Batch) -> Iterator[Tensor]:
     """Give one loss, and the other when the first has gone backward."""
     yield naming_loss(net, net.trunk(batch[0]), batch)
     yield drawing_loss(net, net.trunk(batch[0]), batch)
 
 
 @torch.no_grad()
-def drawn_digits(net: Any, turned: Tensor, upright: Tensor) -> ts.Image:
+def digit_drawings(net: Any, turned: Tensor, upright: Tensor) -> ts.Image:
     """Return three rows: what the network is given, what it draws, what it should."""
     rows = torch.cat([turned, net.image(net.trunk(turned)), upright.to(turned)])
     return ts.Image(rows, columns=len(turned))
@@ -75,11 +75,11 @@ def update_both_heads(net: Any, batch: Batch, config: Config) -> None:
     size = config.micro_batch or len(batch[0])
     with net.accumulating(weight=len(batch[0])) as made:
         for part in zip(*(torch.split(each, size) for each in batch), strict=True):
-            for loss in losses_in_turn(net, part):
+            for loss in naming_then_drawing_loss(net, part):
                 made.backward(loss)
 
 
-def measured_digits(net: Any, batch: Batch) -> dict[str, Tensor]:
+def digit_evaluation_metrics(net: Any, batch: Batch) -> dict[str, Tensor]:
     """Return whether each digit is named rightly, and how far each drawing is off."""
     features = net.trunk(batch[0])
     right = (net.label(features).argmax(1) == batch[2]).float()
@@ -92,15 +92,15 @@ def train(run: Any, config: Config) -> None:
     (images, labels), (test_images, test_labels) = digits.load_digit_images()
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        turned = digits.moved_digits(test_images, angle=0.6)
+        turned = digits.augment_digits(test_images, angle=0.6)
     test = run.data((turned, test_images, test_labels), batch_size=1024)
     train = run.data((images, labels), batch_size=config.batch_size, shuffle=True)
     total = config.epochs * len(train)
     made = DigitHeads(config.width, config.layers)
     first = (turned[: config.batch_size], test_images[: config.batch_size], test_labels[: config.batch_size])
     together, in_turns = (
-        recipe_peak_mib(made, lambda net: [naming_and_drawing_loss(net, first)]),
-        recipe_peak_mib(made, lambda net: losses_in_turn(net, first)),
+        peak_memory_of_losses_mib(made, lambda net: [naming_and_drawing_loss(net, first)]),
+        peak_memory_of_losses_mib(made, lambda net: naming_then_drawing_loss(net, first)),
     )
     net = run.learner(
         made,
@@ -113,10 +113,10 @@ def train(run: Any, config: Config) -> None:
             run.log(peak_mib_together=together, peak_mib_one_by_one=in_turns)
         for upright, names in run.batches(train):
             # moved once, for both heads
-            update_both_heads(net, (digits.moved_digits(upright, angle=0.6), upright, names), config)
-        run.log(**net.evaluate(lambda batch: measured_digits(net, batch), test))
+            update_both_heads(net, (digits.augment_digits(upright, angle=0.6), upright, names), config)
+        run.log(**net.evaluate(lambda batch: digit_evaluation_metrics(net, batch), test))
         if epoch + 1 == config.epochs:
-            run.log(turned_drawn_upright=drawn_digits(made, turned[:16].to(run.device), test_images[:16]))
+            run.log(turned_drawn_upright=digit_drawings(made, turned[:16].to(run.device), test_images[:16]))
 
 
 class DigitHeads(nn.Module):
@@ -124,18 +124,20 @@ class DigitHeads(nn.Module):
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
-        self.trunk = nn.Sequential(*digits.digits_convolution(1, 16))
-        self.label = digit_head(width, layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * width, 10))
-        self.image = digit_head(width, layers, nn.Conv2d(width, 1, kernel_size=3, padding=1))
+        self.trunk = nn.Sequential(*digits.digits_convolution_block(1, 16))
+        self.label = digit_head_network(
+            width, layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * width, 10)
+        )
+        self.image = digit_head_network(width, layers, nn.Conv2d(width, 1, kernel_size=3, padding=1))
 
 
-def digit_head(width: int, layers: int, *last: nn.Module) -> nn.Sequential:
+def digit_head_network(width: int, layers: int, *last: nn.Module) -> nn.Sequential:
     """Return convolutions on the trunk's features."""
-    inner = (layer for _ in range(layers - 1) for layer in digits.digits_convolution(width, width))
-    return nn.Sequential(*digits.digits_convolution(16, width), *inner, *last)
+    inner = (layer for _ in range(layers - 1) for layer in digits.digits_convolution_block(width, width))
+    return nn.Sequential(*digits.digits_convolution_block(16, width), *inner, *last)
 
 
-def recipe_peak_mib(net: nn.Module, losses: Callable[[Any], Iterable[Tensor]]) -> float:
+def peak_memory_of_losses_mib(net: nn.Module, losses: Callable[[Any], Iterable[Tensor]]) -> float:
     """Return the most that lives at one time while losses are computed and go backward, each before the next is computed.
 
     On a copy of the network, whose weights and gradients are left out.
@@ -143,7 +145,7 @@ def recipe_peak_mib(net: nn.Module, losses: Callable[[Any], Iterable[Tensor]]) -
     made = copy.deepcopy(net)
     for parameter in made.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    with ModelLivingMemory() as living:
+    with LiveStorageBytes() as living:
         for loss in losses(made):
             torch.autograd.backward(loss.mean())
             del loss

@@ -49,7 +49,7 @@ def sound_discriminator(channels: int = 16) -> nn.Sequential:
 
 
 @torch.no_grad()
-def vocoder_sounds(net: nn.Module, mel_of: LogMel, real: Tensor, rate: int) -> dict[str, Any]:
+def vocoder_audio_samples(net: nn.Module, mel_of: LogMel, real: Tensor, rate: int) -> dict[str, Any]:
     """Return held-out pieces and what is made of them, one after another, with their spectrograms: real above, made below."""
     noise = torch.randn(len(real), BANDS, real.shape[1] // BANDS, generator=torch.Generator().manual_seed(0))
     both = [real.flatten()[None], net(noise.to(real), mel_of(real)).flatten()[None]]
@@ -58,7 +58,7 @@ def vocoder_sounds(net: nn.Module, mel_of: LogMel, real: Tensor, rate: int) -> d
     return {**shown, "real": ts.Audio(both[0], rate), "made": ts.Audio(both[1], rate)}
 
 
-def vocoder_learners(run: Any, config: Config, steps: int) -> tuple[Any, Any]:
+def make_vocoder_learners(run: Any, config: Config, steps: int) -> tuple[Any, Any]:
     """Return the generator and the discriminator, which begins late; `steps`: of an epoch."""
     total, late = config.epochs * steps, (config.epochs - config.adversarial_epochs) * steps
     common: dict[str, Any] = {"clip": ts.ClipNorm(5.0), "micro_batch": config.micro_batch}
@@ -79,28 +79,28 @@ def train(run: Any, config: Config) -> None:
     train = run.data(known, batch_size=config.batch_size, shuffle=True)
     test = run.data(held_out, batch_size=config.batch_size)
     mel_of, stft = LogMel(config.mels, rate).to(run.device), ts.nn.MultiResolutionSTFTLoss(RESOLUTIONS)
-    generator, critic = vocoder_learners(run, config, len(train))
+    generator, critic = make_vocoder_learners(run, config, len(train))
 
-    def made(real: Tensor) -> Any:
+    def generate_sound(real: Tensor) -> Any:
         noise = ts.randn(len(real), BANDS, real.shape[1] // BANDS, device=real.device)
         return generator(noise, mel_of(real))
 
     def critic_loss(real: Tensor) -> Any:
-        of_real, of_fake = critic(real[:, None]), critic(made(real)[:, None])
+        of_real, of_fake = critic(real[:, None]), critic(generate_sound(real)[:, None])
         return ((of_real - 1).square() + of_fake.square()).mean((1, 2))
 
     def generator_loss(real: Tensor) -> ts.Weighted:
-        fake = made(real)
+        fake = generate_sound(real)
         loss = stft(fake, real)
         fooled = (critic(fake[:, None]) - 1).square().mean((1, 2)) if critic.started else 0.0
         return ts.weighted(loss.values + config.adversarial_weight * fooled, **loss.terms)
 
     for epoch in run.epochs(config.epochs):
         if epoch == 0:
-            run.log(test_stft=generator.evaluate(lambda real: stft(made(real), real).values, test))
+            run.log(test_stft=generator.evaluate(lambda real: stft(generate_sound(real), real).values, test))
         for real in run.batches(train):
             critic.update(critic_loss, real)
             generator.update(generator_loss, real)
-        run.log(test_stft=generator.evaluate(lambda real: stft(made(real), real).values, test))
+        run.log(test_stft=generator.evaluate(lambda real: stft(generate_sound(real), real).values, test))
         if epoch % 10 == 0 or epoch + 1 == config.epochs:
-            run.log(**vocoder_sounds(generator.module, mel_of, held_out[:8].to(run.device), rate))
+            run.log(**vocoder_audio_samples(generator.module, mel_of, held_out[:8].to(run.device), rate))

@@ -51,10 +51,10 @@ class DigitGanNetwork(nn.Module):
         return outputs
 
 
-def digit_gan_learners(run: Any, config: Config, total: int) -> tuple[Any, Any]:
+def make_digit_gan_learners(run: Any, config: Config, total: int) -> tuple[Any, Any]:
     """Return generator and critic, alike except for the number of their updates."""
 
-    def learner(name: str, net: DigitGanNetwork, updates: int, **options: Any) -> Any:
+    def make_learner(name: str, net: DigitGanNetwork, updates: int, **options: Any) -> Any:
         return run.learner(
             net,
             lambda p: torch.optim.Adam(p, lr=config.lr, betas=(0.5, 0.9)),
@@ -65,32 +65,32 @@ def digit_gan_learners(run: Any, config: Config, total: int) -> tuple[Any, Any]:
         )
 
     net = DigitGanNetwork(config.noise, config.width, 64, nn.Sigmoid())
-    generator = learner("generator", net, total, ema=ts.EMA(decay=0.995))
+    generator = make_learner("generator", net, total, ema=ts.EMA(decay=0.995))
     net = DigitGanNetwork(64, config.width, 1, nn.Identity())
-    return generator, learner("critic", net, config.critic_updates * total)
+    return generator, make_learner("critic", net, config.critic_updates * total)
 
 
 def train(run: Any, config: Config) -> None:
     """Train generator and critic; log a grid of samples, a column a digit, and what the judge says of them."""
     torch.set_num_threads(config.threads)
     (images, labels), _ = digits.load_digit_images()
-    look = DigitJury(digit_judge(images, labels, epochs=config.judge_epochs), config.noise, run.device)
+    look = DigitJudge(digit_classifier(images, labels, epochs=config.judge_epochs), config.noise, run.device)
     train = run.data((images.flatten(1), labels), batch_size=config.batch_size, shuffle=True)
-    generator, critic = digit_gan_learners(run, config, config.epochs * len(train))
+    generator, critic = make_digit_gan_learners(run, config, config.epochs * len(train))
 
-    def fake(asked: Tensor) -> Tensor:
+    def generate_digits(asked: Tensor) -> Tensor:
         made: Tensor = generator(ts.randn(len(asked), config.noise, device=asked.device), asked)
         return made
 
     def critic_loss(batch: tuple[Tensor, Tensor]) -> ts.Weighted:
         real, asked = batch
-        made = fake(asked)
+        made = generate_digits(asked)
         distance = (critic(real, asked) - critic(made, asked)).squeeze(1)
         penalty = ts.gradient_penalty(critic, real, made, conditions=asked)
         return ts.weighted(config.penalty * penalty - distance, distance=distance, penalty=penalty)
 
     def generator_loss(batch: tuple[Tensor, Tensor]) -> Tensor:
-        scores: Tensor = critic(fake(batch[1]), batch[1])
+        scores: Tensor = critic(generate_digits(batch[1]), batch[1])
         return -scores.squeeze(1)
 
     for epoch in run.epochs(config.epochs):
@@ -103,7 +103,7 @@ def train(run: Any, config: Config) -> None:
                 run.log(**look(averaged))
 
 
-def digit_judge(images: Tensor, labels: Tensor, *, epochs: int) -> nn.Module:
+def digit_classifier(images: Tensor, labels: Tensor, *, epochs: int) -> nn.Module:
     """Return a network that names digits: always the same one, and no stream of the run's is drawn from."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -112,13 +112,13 @@ def digit_judge(images: Tensor, labels: Tensor, *, epochs: int) -> nn.Module:
         for _ in range(epochs):
             for rows in torch.split(torch.randperm(len(labels)), 64):
                 optimizer.zero_grad()
-                loss = F.cross_entropy(net(digits.moved_digits(images[rows])), labels[rows])
+                loss = F.cross_entropy(net(digits.augment_digits(images[rows])), labels[rows])
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
     return net.eval().requires_grad_(False)
 
 
-class DigitJury:
+class DigitJudge:
     """Has the same samples drawn each time, and says what the judge sees in them."""
 
     def __init__(self, judge: nn.Module, noise: int, device: torch.device, *, samples: int = 2000) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truestep.core.errors import OptionError, RunDirectoryError, did_you_mean_path
-from truestep.core.files import replacing_file, told_if_unwritable
-from truestep.mirror.address import address_of
-from truestep.report.names import COMPARISON, REPORT, folder_of_run
+from truestep.core.files import explain_unwritable, replacing_file
+from truestep.mirror.address import mirror_address_or_none
+from truestep.report.names import COMPARISON, REPORT, check_not_a_run
 
 if TYPE_CHECKING:
-    from truestep.report.record import ReportedRun
+    from truestep.report.record import RunRecord
 
 PAGE_SUFFIXES = ("", ".html", ".htm")
 
@@ -22,21 +22,21 @@ def render_report(*directories: str | Path) -> str:
 
     It depends on the files there alone. The address of a run's mirror stands for what was sent there.
     """
-    with _records(directories) as records:
+    with _read_records_from_anywhere(directories) as records:
         return render_records(records)
 
 
 @contextmanager
-def _records(directories: Sequence[str | Path]) -> Iterator[list["ReportedRun"]]:
+def _read_records_from_anywhere(directories: Sequence[str | Path]) -> Iterator[list["RunRecord"]]:
     # Imported here: a run needs it at its end only, and it is a quarter of what importing a run would cost.
     from truestep.report.places import folders_of_runs
-    from truestep.report.record import read_records
+    from truestep.report.record import read_run_records
 
     with folders_of_runs(directories) as folders:
-        yield read_records(directories_to_report(folders))
+        yield read_run_records(check_report_directories(folders))
 
 
-def render_records(records: Sequence["ReportedRun"]) -> str:
+def render_records(records: Sequence["RunRecord"]) -> str:
     """Return the report of runs that have been read."""
     from truestep.report.comparison_page import comparison_page
     from truestep.report.page import report_page
@@ -54,20 +54,20 @@ def write_report(*directories: str | Path, to: str | Path | None = None) -> Path
 
     Raises RunDirectoryError where there is no such directory, OptionError where one is given twice or `to` can't be written.
     """
-    with _records(directories) as records:
+    with _read_records_from_anywhere(directories) as records:
         html = render_records(records)
-    return write_page(html, to or usual_page(directories[0], len(records)))
+    return write_html_page(html, to or default_report_path(directories[0], len(records)))
 
 
-def usual_page(first: str | Path, num_runs: int) -> Path:
+def default_report_path(first: str | Path, num_runs: int) -> Path:
     """Return where the page of runs is looked for: in the folder of the first or beside it; of an address, here."""
     name = REPORT if num_runs == 1 else COMPARISON
-    if address_of(first) is not None:
+    if mirror_address_or_none(first) is not None:
         return Path(name)
     return Path(first) / name if num_runs == 1 else Path(first).absolute().parent / name
 
 
-def write_page(html: str, to: str | Path) -> Path:
+def write_html_page(html: str, to: str | Path) -> Path:
     """Write a page, and return its path."""
     path = Path(to)
     if path.suffix not in PAGE_SUFFIXES:
@@ -75,14 +75,14 @@ def write_page(html: str, to: str | Path) -> Path:
             f"The page is HTML, and {path.name} would be opened as something else. Write --out {path.with_suffix('.html').name}; "
             "a browser prints it as PDF."
         )
-    with told_if_unwritable("The page", path), replacing_file(path) as file:
+    with explain_unwritable("The page", path), replacing_file(path) as file:
         file.write(html.encode("utf-8", "replace"))
     return path
 
 
-def directories_to_report(directories: Sequence[str | Path]) -> list[Path]:
+def check_report_directories(directories: Sequence[str | Path]) -> list[Path]:
     """Return the directories; raise where one is not there, or given twice."""
-    paths = [folder_of_run(directory) for directory in directories]
+    paths = [check_not_a_run(directory) for directory in directories]
     if not paths:
         raise OptionError("A report is of a run: give the folder that holds its metrics.jsonl.")
     for place, path in enumerate(paths):

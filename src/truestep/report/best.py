@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from truestep.core.charts.curve import ChartCurve, ChartExtreme
-from truestep.core.metric_names import Better, better_way_of_metric, words_of_metric
+from truestep.core.metric_names import Better, best_mode_of_metric, words_of_metric
 
 EVALUATED = {"val", "valid", "validation", "test", "eval", "evaluation", "dev"}
 
@@ -21,7 +21,7 @@ def best_metric_value(
     name: str, curve: ChartCurve | MetricExtremes, way: Better | None = None
 ) -> ChartExtreme | None:
     """Return the best value of a metric and its step; `way`: which is better, where it was told."""
-    return {"max": curve.highest, "min": curve.lowest, None: None}[way or better_way_of_metric(name)]
+    return {"max": curve.highest, "min": curve.lowest, None: None}[way or best_mode_of_metric(name)]
 
 
 def declared_best_metric(config: object) -> tuple[str, Better] | None:
@@ -32,26 +32,30 @@ def declared_best_metric(config: object) -> tuple[str, Better] | None:
     return str(told.get("metric")), told["mode"]
 
 
-def deciding_metric(curves: Mapping[str, ChartCurve] | Mapping[str, MetricExtremes]) -> str | None:
+def metric_to_compare_runs_by(curves: Mapping[str, ChartCurve] | Mapping[str, MetricExtremes]) -> str | None:
     """Return the metric that runs are best compared by: of an evaluation before training, a score before a loss.
 
     None where there are losses of training alone and several of them: a GAN's are against each other, and say nothing of it.
     """
     known = [name for name, curve in curves.items() if best_metric_value(name, curve) is not None]
-    best = min(known, key=_order, default=None)
-    return None if best is None or (_order(best) == _LOSS_OF_TRAINING and len(known) > 1) else best
+    best = min(known, key=_metric_comparison_order, default=None)
+    return (
+        None
+        if best is None or (_metric_comparison_order(best) == _LOSS_OF_TRAINING and len(known) > 1)
+        else best
+    )
 
 
 def compared_run_metrics(names: Iterable[Iterable[str]]) -> list[str]:
     """Return the names of metrics that have a best value, the ones to compare by first."""
-    found = dict.fromkeys(name for each in names for name in each if better_way_of_metric(name))
-    return sorted(found, key=_order)
+    found = dict.fromkeys(name for each in names for name in each if best_mode_of_metric(name))
+    return sorted(found, key=_metric_comparison_order)
 
 
 _LOSS_OF_TRAINING = (True, True)
 
 
-def _order(name: str) -> tuple[bool, bool]:
+def _metric_comparison_order(name: str) -> tuple[bool, bool]:
     words = words_of_metric(name)
     is_score = "loss" not in words
     is_of_training = bool(words & {"train", "training"}) or not (is_score or words & EVALUATED)

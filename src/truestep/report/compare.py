@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from truestep.core.metric_names import Better, better_way_of_metric
+from truestep.core.metric_names import Better, best_mode_of_metric
 from truestep.core.results import RenderableType, Result
 from truestep.report.best import best_metric_value, compared_run_metrics
-from truestep.report.record import ReportedRun
+from truestep.report.record import RunRecord
 from truestep.report.tables import setting_leaves
 
 
@@ -57,19 +57,19 @@ class RunComparison(Result):
         return run_comparison_table(self)
 
 
-def compare_runs(records: Sequence[ReportedRun]) -> RunComparison:
+def compare_runs(records: Sequence[RunRecord]) -> RunComparison:
     """Compare runs, in the order in which they are given."""
     return RunComparison(
         runs=tuple(record.name for record in records),
-        differences=tuple(_differences([given_settings(record) for record in records])),
-        circumstances=tuple(_differences([circumstances(record) for record in records])),
+        differences=tuple(_setting_differences([given_settings(record) for record in records])),
+        circumstances=tuple(_setting_differences([run_circumstances(record) for record in records])),
         best=tuple(_best_values(records)),
         steps=tuple(record.last_step for record in records),
         elapsed_seconds=tuple(record.elapsed_seconds for record in records),
     )
 
 
-def _differences(settings: Sequence[Mapping[str, Any]]) -> Iterator[SettingDifference]:
+def _setting_differences(settings: Sequence[Mapping[str, Any]]) -> Iterator[SettingDifference]:
     for name in dict.fromkeys(name for each in settings for name in each):
         values = tuple(each.get(name) for each in settings)
         # As JSON: a setting may be a list or a dict, which a set can't hold.
@@ -77,9 +77,9 @@ def _differences(settings: Sequence[Mapping[str, Any]]) -> Iterator[SettingDiffe
             yield SettingDifference(setting=name, values=values)
 
 
-def _best_values(records: Sequence[ReportedRun]) -> Iterator[BestMetricValues]:
+def _best_values(records: Sequence[RunRecord]) -> Iterator[BestMetricValues]:
     for metric in compared_run_metrics(record.curves for record in records):
-        way = better_way_of_metric(metric)
+        way = best_mode_of_metric(metric)
         found = [
             best_metric_value(metric, record.curves[metric]) if metric in record.curves else None
             for record in records
@@ -96,7 +96,7 @@ NOT_OF_THE_RUN = ("schema_version",)
 GIVEN = "given to "  # begins the reason of a choice that was the user's
 
 
-def given_settings(record: ReportedRun) -> dict[str, Any]:
+def given_settings(record: RunRecord) -> dict[str, Any]:
     """Return what the run was made with: hyper-parameters under their own names, and what learners and data were given."""
     found = record.config if isinstance(record.config, Mapping) else {}
     own = found.get("config")
@@ -104,22 +104,28 @@ def given_settings(record: ReportedRun) -> dict[str, Any]:
         setting_leaves({key: each for key, each in found.items() if key not in (*NOT_OF_THE_RUN, "config")})
     )
     flat |= dict(setting_leaves(own)) if isinstance(own, Mapping) else {} if own is None else {"config": own}
-    given = [each for each in record.choices if _is_given(each)]
-    return flat | {name: value for each in given for name, value in _leaves(str(each["name"]), each["value"])}
+    given = [each for each in record.choices if _is_given_by_user(each)]
+    return flat | {
+        name: value
+        for each in given
+        for name, value in _split_call_into_options(str(each["name"]), each["value"])
+    }
 
 
-def circumstances(record: ReportedRun) -> dict[str, Any]:
+def run_circumstances(record: RunRecord) -> dict[str, Any]:
     """Return what the run depends on besides: machine, code, and what was chosen for it."""
     machine = dict(setting_leaves(record.environment)) if isinstance(record.environment, Mapping) else {}
-    chosen = {str(each.get("name")): each.get("value") for each in record.choices if not _is_given(each)}
+    chosen = {
+        str(each.get("name")): each.get("value") for each in record.choices if not _is_given_by_user(each)
+    }
     return machine | chosen
 
 
-def _is_given(choice: Mapping[str, Any]) -> bool:
+def _is_given_by_user(choice: Mapping[str, Any]) -> bool:
     return str(choice.get("reason")).startswith(GIVEN) and {"name", "value"} <= choice.keys()
 
 
-def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _split_call_into_options(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the options of `AdamW(lr=0.1, eps=1e-08)` each by itself, so that what differs stands alone."""
     try:
         call = ast.parse(str(value), mode="eval").body

@@ -3,8 +3,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from truestep.core.charts.axes import span_axis
-from truestep.core.charts.chart import NUM_COLOURS, ChartSeries, ChartSteps, curve_style
+from truestep.core.charts.axes import exact_linear_axis
+from truestep.core.charts.chart import NUM_COLOURS, ChartSeries, ChartStepAxis, curve_style
 from truestep.core.charts.document import html_document, html_header
 from truestep.core.charts.markup import Html, html_tag
 from truestep.core.wording import duration_text, number_text
@@ -12,7 +12,7 @@ from truestep.report.compare import BestMetricValues, RunComparison, SettingDiff
 from truestep.report.figures import metric_group, report_figures
 from truestep.report.findings import report_findings, report_findings_table
 from truestep.report.page import curve_sections, report_script, report_style, wide_card
-from truestep.report.record import ReportedRun
+from truestep.report.record import RunRecord
 from truestep.report.tables import folded_heading, setting_text
 from truestep.report.timeline import epoch_timeline
 
@@ -20,17 +20,17 @@ Row = tuple[str, Sequence[str], int | None]
 """A label, a cell for each run, and the number of the best one."""
 
 
-def comparison_page(records: Sequence[ReportedRun]) -> str:
+def comparison_page(records: Sequence[RunRecord]) -> str:
     """Return the whole document; the records' names tell them apart."""
     found = compare_runs(records)
     title = f"{len(records)} runs compared"
     body = [
         html_header("Truestep report", title, " · ".join(found.runs)),
-        *_problems(records),
-        *_findings(records),
-        *_differences(found),
-        *_best(found),
-        *_curves(records),
+        *_problem_messages(records),
+        *_findings_section(records),
+        *_setting_differences_table(found),
+        *_best_values_table(found),
+        *_curves_section(records),
         html_tag("footer", "Drawn from the files of the runs' directories; this page loads nothing else."),
     ]
     return html_document(
@@ -42,35 +42,37 @@ def comparison_page(records: Sequence[ReportedRun]) -> str:
     )
 
 
-def _problems(records: Sequence[ReportedRun]) -> Iterator[Html]:
+def _problem_messages(records: Sequence[RunRecord]) -> Iterator[Html]:
     for record in records:
         empty = [] if record.num_lines else ["nothing has been logged yet: metrics.jsonl has no lines."]
         for problem in (*record.problems, *empty):
             yield html_tag("p", f"{record.name}: {problem}", class_="problem", role="note")
 
 
-def _findings(records: Sequence[ReportedRun]) -> Iterator[Html]:
+def _findings_section(records: Sequence[RunRecord]) -> Iterator[Html]:
     found = [(record.name, each) for record in records for each in report_findings(record)]
     if found:
         yield wide_card("Findings", report_findings_table(found))
 
 
-def _differences(found: RunComparison) -> Iterator[Html]:
+def _setting_differences_table(found: RunComparison) -> Iterator[Html]:
     alike = "The settings are the same in all runs."
     said = "No difference of settings is recorded." if found.circumstances else alike
     same = html_tag("p", said, class_="note")
-    parts = [_table(found.runs, map(_row_of, found.differences)) if found.differences else same]
+    parts = [_runs_table(found.runs, map(_difference_row, found.differences)) if found.differences else same]
     if found.circumstances:
         heading = folded_heading("Machine, code and automatic choices", len(found.circumstances))
-        parts.append(html_tag("details", heading, _table(found.runs, map(_row_of, found.circumstances))))
+        parts.append(
+            html_tag("details", heading, _runs_table(found.runs, map(_difference_row, found.circumstances)))
+        )
     yield wide_card("What differs", *parts)
 
 
-def _row_of(difference: SettingDifference) -> Row:
+def _difference_row(difference: SettingDifference) -> Row:
     return difference.setting, [setting_text(value) for value in difference.values], None
 
 
-def _best(found: RunComparison) -> Iterator[Html]:
+def _best_values_table(found: RunComparison) -> Iterator[Html]:
     times = [
         f"{seconds:.1f} s" if seconds < 60 else duration_text(seconds) for seconds in found.elapsed_seconds
     ]
@@ -79,7 +81,7 @@ def _best(found: RunComparison) -> Iterator[Html]:
         ("steps", [f"{step:,}" for step in found.steps], None),
         ("time", times, None),
     ]
-    yield wide_card("Best values", _table(found.runs, rows))
+    yield wide_card("Best values", _runs_table(found.runs, rows))
 
 
 def _best_row(found: BestMetricValues) -> Row:
@@ -87,7 +89,7 @@ def _best_row(found: BestMetricValues) -> Row:
     return f"{found.metric} ({found.better})", cells, found.best_run
 
 
-def _table(runs: Sequence[str], rows: Iterable[Row]) -> Html:
+def _runs_table(runs: Sequence[str], rows: Iterable[Row]) -> Html:
     """Return a table with a column for each run; on a narrow page each cell is a line that names its run."""
     heads = (
         html_tag(
@@ -117,20 +119,22 @@ def _table(runs: Sequence[str], rows: Iterable[Row]) -> Html:
     )
 
 
-def _curves(records: Sequence[ReportedRun]) -> Iterator[Html]:
+def _curves_section(records: Sequence[RunRecord]) -> Iterator[Html]:
     drawn = [record for record in records if record.num_lines]
     if not drawn:
         return
     first, last = min(record.first_step for record in drawn), max(record.last_step for record in drawn)
     starts = {tuple(record.epoch_starts) for record in drawn}
     epochs = starts.pop() if len(starts) == 1 else ()
-    figures = report_figures(_grouped(records))
-    yield from curve_sections(figures, ChartSteps(axis=span_axis(first, last), epoch_starts=epochs))
+    figures = report_figures(_group_curves_of_runs(records))
+    yield from curve_sections(
+        figures, ChartStepAxis(axis=exact_linear_axis(first, last), epoch_starts=epochs)
+    )
     words = "A run has one colour on all charts; where a chart shows several of its curves, their lines have other patterns."
     yield html_tag("p", words, class_="note")
 
 
-def _grouped(records: Sequence[ReportedRun]) -> dict[str, list[ChartSeries]]:
+def _group_curves_of_runs(records: Sequence[RunRecord]) -> dict[str, list[ChartSeries]]:
     """Return the runs' curves by what they are of; the colour is the run's, the pattern tells training from evaluation."""
     names: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for record in records for name in record.curves):

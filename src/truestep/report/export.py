@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from truestep.core.files import replacing_file, told_if_unwritable
+from truestep.core.files import explain_unwritable, replacing_file
 from truestep.report.metrics import read_metrics
 from truestep.report.names import METRICS
 
@@ -17,24 +17,24 @@ ROWS_AT_ONCE = 4096
 
 def write_metrics_csv(directories: Sequence[Path], names: Sequence[str], path: Path) -> int:
     """Write `run,step,epoch,elapsed_seconds,name,value` in place of an older file; return how many values it has."""
-    rows = _rows(directories, names)
+    rows = _csv_rows(directories, names)
     num_values = 0
-    with told_if_unwritable("The values", path), replacing_file(path) as file:
-        file.write(csv_lines([HEADING]).encode("utf-8", "replace"))
+    with explain_unwritable("The values", path), replacing_file(path) as file:
+        file.write(format_csv([HEADING]).encode("utf-8", "replace"))
         while some := list(islice(rows, ROWS_AT_ONCE)):
-            file.write(csv_lines(some).encode("utf-8", "replace"))
+            file.write(format_csv(some).encode("utf-8", "replace"))
             num_values += len(some)
     return num_values
 
 
-def _rows(directories: Sequence[Path], names: Sequence[str]) -> Iterator[tuple[object, ...]]:
+def _csv_rows(directories: Sequence[Path], names: Sequence[str]) -> Iterator[tuple[object, ...]]:
     for directory, run in zip(directories, names, strict=True):
         for line in read_metrics(directory / METRICS):
             where = (run, line.step, line.epoch, line.elapsed_seconds)
             yield from ((*where, name, repr(value)) for name, value in line.values.items())
 
 
-def csv_lines(rows: Iterable[Iterable[object]]) -> str:
+def format_csv(rows: Iterable[Iterable[object]]) -> str:
     """Return rows as CSV."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)

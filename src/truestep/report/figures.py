@@ -8,8 +8,8 @@ from typing import Any
 
 from truestep.core.charts.chart import Chart, ChartSeries
 from truestep.core.charts.curve import ChartCurve
-from truestep.core.wording import byte_size, short_number
-from truestep.report.record import ReportedRun
+from truestep.core.wording import bytes_text, short_number
+from truestep.report.record import RunRecord
 
 # what `Learner` and `Run` log under fixed names, and how it is drawn
 _FROM_ZERO: dict[str, Any] = {"may_be_log": False, "from_zero": True}
@@ -17,7 +17,7 @@ TRAINING: dict[str, dict[str, Any]] = {
     "learning_rate": _FROM_ZERO | {"title": "Learning rate"},
     "gradient_norm": {"title": "Gradient norm", "note": "Before clipping."},
     "samples_per_second": _FROM_ZERO | {"title": "Throughput", "unit": "samples/s", "wording": short_number},
-    "memory_bytes": _FROM_ZERO | {"title": "Memory", "wording": byte_size},
+    "memory_bytes": _FROM_ZERO | {"title": "Memory", "wording": bytes_text},
     "updates_skipped": _FROM_ZERO
     | {"title": "Updates skipped", "note": "So far, because a gradient overflowed or was not finite."},
     "save_stall_seconds": _FROM_ZERO
@@ -41,7 +41,7 @@ def metric_group(name: str) -> str:
     return re.sub(f"^{SPLIT}[_-]|[_-]{SPLIT}$", "", telling[-1], flags=re.IGNORECASE) or name
 
 
-def group_curves(record: ReportedRun) -> dict[str, list[ChartSeries]]:
+def group_curves(record: RunRecord) -> dict[str, list[ChartSeries]]:
     """Return the run's curves by what they are of, in the order in which they first appeared."""
     groups: dict[str, list[ChartSeries]] = {}
     colours: dict[str, int] = {}  # of learners, the same on every chart
@@ -74,9 +74,9 @@ def report_figures(groups: dict[str, list[ChartSeries]]) -> ReportFigures:
         Chart(title=group, series=series) for group, series in groups.items() if group not in (*KNOWN, "loss")
     ]
     training = [
-        Chart(series=groups[name], **options, **_unit(name, groups[name]))
+        Chart(series=groups[name], **options, **_memory_unit(name, groups[name]))
         for name, options in TRAINING.items()
-        if name in groups and _worth(name, groups)
+        if name in groups and _is_chart_worth_showing(name, groups)
     ]
     absent = [
         name.replace("_", " ") for name in ("loss", *KNOWN) if name not in (*groups, "save_stall_seconds")
@@ -86,16 +86,16 @@ def report_figures(groups: dict[str, list[ChartSeries]]) -> ReportFigures:
     return ReportFigures(loss=loss, metrics=metrics, training=training, absent=absent)
 
 
-def _worth(name: str, groups: dict[str, list[ChartSeries]]) -> bool:
+def _is_chart_worth_showing(name: str, groups: dict[str, list[ChartSeries]]) -> bool:
     """A flat line at zero says in a whole chart what the headline says in a word."""
-    return name not in COUNTERS or any(not _all_zero(series.curve) for series in groups[name])
+    return name not in COUNTERS or any(not _is_curve_all_zero(series.curve) for series in groups[name])
 
 
-def _all_zero(curve: ChartCurve) -> bool:
+def _is_curve_all_zero(curve: ChartCurve) -> bool:
     return curve.highest is not None and curve.highest.value == 0 and not curve.num_nan
 
 
-def _unit(name: str, series: list[ChartSeries]) -> dict[str, Any]:
+def _memory_unit(name: str, series: list[ChartSeries]) -> dict[str, Any]:
     """Return the unit of memory, by the most that there was; others have theirs."""
     if name != "memory_bytes":
         return {}

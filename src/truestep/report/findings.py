@@ -5,16 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from truestep.core.charts.markup import Html
-from truestep.report.record import ReportedRun
+from truestep.report.record import RunRecord
 from truestep.report.tables import report_table
 
 FindingRow = tuple[str, str, str, str]
 HEADINGS = ("finding", "where", "what", "fix")
 
 
-def report_findings(record: ReportedRun) -> list[FindingRow]:
+def report_findings(record: RunRecord) -> list[FindingRow]:
     """Return what was found in a run: in its code, then in its layers."""
-    return [*map(_of_doctor, record.findings), *_of_layers(record.looks)]
+    return [*map(_doctor_finding_row, record.findings), *_layer_finding_rows(record.looks)]
 
 
 def report_findings_table(found: Sequence[tuple[str | None, FindingRow]]) -> Html:
@@ -24,22 +24,22 @@ def report_findings_table(found: Sequence[tuple[str | None, FindingRow]]) -> Htm
     return report_table(("run", *HEADINGS), [(run or "", *row) for run, row in found], num_labels=2)
 
 
-def _of_doctor(finding: Mapping[str, Any]) -> FindingRow:
+def _doctor_finding_row(finding: Mapping[str, Any]) -> FindingRow:
     return (
         f"{finding.get('severity')} {finding.get('code')}",
         f"{finding.get('path')}:{finding.get('line')}",
-        _text(finding.get("message")),
-        _text(finding.get("fix")),
+        _text_or_dash(finding.get("message")),
+        _text_or_dash(finding.get("fix")),
     )
 
 
-def _of_layers(looks: Sequence[dict[str, Any]]) -> Iterator[FindingRow]:
+def _layer_finding_rows(looks: Sequence[dict[str, Any]]) -> Iterator[FindingRow]:
     for look in looks:
         for each in look["findings"]:
             if isinstance(each, dict):
-                message, advice = _text(each.get("message")), _text(each.get("advice"))
+                message, advice = _text_or_dash(each.get("message")), _text_or_dash(each.get("advice"))
                 yield ("layer", f"step {each.get('step')}", f"{message}.", advice)
 
 
-def _text(value: Any) -> str:
+def _text_or_dash(value: Any) -> str:
     return value if isinstance(value, str) else "–"

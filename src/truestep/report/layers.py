@@ -50,21 +50,21 @@ def report_layers_section(looks: Sequence[dict[str, Any]]) -> Iterator[Html]:
     for learner in dict.fromkeys(str(look.get("learner")) for look in looks):
         own = [look for look in looks if str(look.get("learner")) == learner]
         for title, key, kinds, is_log in MAPS:
-            chart = _map(title, own, key, kinds, is_log=is_log)
+            chart = _layer_heat_map(title, own, key, kinds, is_log=is_log)
             if chart is not None:
                 yield draw_heat_map(chart)
 
 
-def _map(
+def _layer_heat_map(
     title: str, looks: Sequence[dict[str, Any]], key: str, kinds: tuple[str, ...] | None, *, is_log: bool
 ) -> HeatMap | None:
     names = dict.fromkeys(
         name
         for look in looks
         for name, layer in look["layers"].items()
-        if (kinds is None or layer.get("kind") in kinds) and _plotted_value(layer, key) is not None
+        if (kinds is None or layer.get("kind") in kinds) and _layer_value_to_plot(layer, key) is not None
     )
-    rows = [[_plotted_value(look["layers"].get(name, {}), key) for look in looks] for name in names]
+    rows = [[_layer_value_to_plot(look["layers"].get(name, {}), key) for look in looks] for name in names]
     if not names:
         return None
     return HeatMap(
@@ -72,7 +72,7 @@ def _map(
     )
 
 
-def _plotted_value(layer: dict[str, Any], key: str) -> float | None:
+def _layer_value_to_plot(layer: dict[str, Any], key: str) -> float | None:
     value: Any = layer.get(key)
     if key == "ratio":
         update, weight = layer.get("update"), layer.get("weight")

@@ -17,13 +17,18 @@ from truestep.checkpoints.names import FOLDER
 from truestep.core import kept as store
 from truestep.core.charts import curve as curves
 from truestep.core.charts.curve import ChartExtreme
-from truestep.core.errors import OptionError, RunDirectoryError, did_you_mean_path, nearest_names
+from truestep.core.errors import OptionError, RunDirectoryError, did_you_mean_path, names_hint
 from truestep.core.files import read_regular_file, stamp_of_file
-from truestep.core.metric_names import better_way_of_metric
-from truestep.core.results import RenderableType, Result, plain_result
-from truestep.mirror.address import address_of
-from truestep.report.best import MetricExtremes, best_metric_value, deciding_metric, declared_best_metric
-from truestep.report.names import CONFIG, METRICS, REPORT, folder_of_run
+from truestep.core.metric_names import best_mode_of_metric
+from truestep.core.results import RenderableType, Result, result_to_plain
+from truestep.mirror.address import mirror_address_or_none
+from truestep.report.best import (
+    MetricExtremes,
+    best_metric_value,
+    declared_best_metric,
+    metric_to_compare_runs_by,
+)
+from truestep.report.names import CONFIG, METRICS, REPORT, check_not_a_run
 from truestep.report.record import read_curves
 from truestep.report.state import ReportedState, reported_state
 
@@ -47,24 +52,24 @@ class MetricsDigest:
 def metrics_digest(directory: Path) -> MetricsDigest:
     """Return what the metrics of a run are in short: as they are now, read or kept."""
     path, folder = directory / METRICS, store.cache_folder("runs")
-    before = _stamp(path)
+    before = _file_stamp_if_settled(path)
     if before is None:
-        return _read(directory)
-    key = store.cache_key(before, _code())
-    if (found := _decoded(store.read_cached(folder, key))) is not None:
+        return _read_metrics_digest(directory)
+    key = store.cache_key(before, _hash_of_metrics_code())
+    if (found := _decode_metrics_digest(store.read_cached(folder, key))) is not None:
         return found
-    found = _read(directory)
-    if _stamp(path) == before:  # it did not grow meanwhile
-        store.write_cached(folder, key, plain_result(found))
+    found = _read_metrics_digest(directory)
+    if _file_stamp_if_settled(path) == before:  # it did not grow meanwhile
+        store.write_cached(folder, key, result_to_plain(found))
     return found
 
 
-def forget_oldest_metrics_digests() -> None:
+def evict_oldest_metrics_digests() -> None:
     """Delete what was kept longest ago, where there is much of it."""
     store.forget_oldest_cached(store.cache_folder("runs"), MOST_ENTRIES)
 
 
-def _stamp(path: Path) -> tuple[int, ...] | None:
+def _file_stamp_if_settled(path: Path) -> tuple[int, ...] | None:
     """Return what tells this state of a long file from any other; None where that can't be told yet, or is not worth it."""
     try:
         found = os.lstat(path)
@@ -81,14 +86,14 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
 
 
 @cache
-def _code() -> str:
+def _hash_of_metrics_code() -> str:
     """Return the state of what reads metrics."""
     return store.cache_state_of_files([*Path(__file__).parent.glob("*.py"), Path(curves.__file__)])
 
 
-def _read(directory: Path) -> MetricsDigest:
+def _read_metrics_digest(directory: Path) -> MetricsDigest:
     record = read_curves(directory)
-    known = {name: curve for name, curve in record.curves.items() if better_way_of_metric(name)}
+    known = {name: curve for name, curve in record.curves.items() if best_mode_of_metric(name)}
     return MetricsDigest(
         last_step=record.last_step,
         elapsed_seconds=record.elapsed_seconds,
@@ -96,7 +101,7 @@ def _read(directory: Path) -> MetricsDigest:
     )
 
 
-def _decoded(document: Any) -> MetricsDigest | None:
+def _decode_metrics_digest(document: Any) -> MetricsDigest | None:
     """Return what was kept: the digest's fields, as JSON has them."""
     try:
         extremes = {
@@ -109,7 +114,7 @@ def _decoded(document: Any) -> MetricsDigest | None:
 
 
 if TYPE_CHECKING:
-    from truestep.mirror.reading import StoredRun
+    from truestep.mirror.reading import StoredRunView
 
 MAX_DEPTH = 4  # a run lies no deeper: a folder of data below is not searched to its ground
 
@@ -154,46 +159,48 @@ def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
 
     Raises RunDirectoryError where there is no such folder, OptionError where no run has logged `best`.
     """
-    address = address_of(folder)
+    address = mirror_address_or_none(folder)
     if address is not None:
         from truestep.report.places import stored_runs
 
         with stored_runs(address) as stored:
-            listed = _summaries([run.directory for run in stored], best)
-            return _sorted(
-                address, [_as_stored(each, run) for each, run in zip(listed, stored, strict=True)], best
+            listed = _run_summaries([run.directory for run in stored], best)
+            return _sort_run_summaries(
+                address,
+                [_replace_state_by_stores(each, run) for each, run in zip(listed, stored, strict=True)],
+                best,
             )
-    where = folder_of_run(folder)
+    where = check_not_a_run(folder)
     if not where.is_dir():
-        raise RunDirectoryError(_without_folder(where))
-    return _sorted(str(where), _summaries(reportable_runs_in(where), best), best)
+        raise RunDirectoryError(_no_runs_folder_message(where))
+    return _sort_run_summaries(str(where), _run_summaries(reportable_runs_in(where), best), best)
 
 
-def _summaries(paths: list[Path], best: str | None) -> list[RunSummary]:
+def _run_summaries(paths: list[Path], best: str | None) -> list[RunSummary]:
     found = [(path, metrics_digest(path)) for path in paths]
-    forget_oldest_metrics_digests()
+    evict_oldest_metrics_digests()
     if best is not None:
-        _check_metric(best, [digest for _, digest in found])
-    return [_summary(path, digest, best) for path, digest in found]
+        _check_metric_exists(best, [digest for _, digest in found])
+    return [_make_run_summary(path, digest, best) for path, digest in found]
 
 
-def _sorted(folder: str, listed: list[RunSummary], best: str | None) -> RunList:
+def _sort_run_summaries(folder: str, listed: list[RunSummary], best: str | None) -> RunList:
     listed.sort(key=lambda run: run.changed_at, reverse=True)
     if best is not None:
-        sign = -1 if better_way_of_metric(best) == "max" else 1
+        sign = -1 if best_mode_of_metric(best) == "max" else 1
         listed.sort(key=lambda run: float("inf") if run.best_value is None else sign * run.best_value)
     return RunList(folder=folder, runs=tuple(listed))
 
 
-def _check_metric(metric: str, digests: list[MetricsDigest]) -> None:
+def _check_metric_exists(metric: str, digests: list[MetricsDigest]) -> None:
     known = {name for digest in digests for name in digest.extremes}
     if metric not in known:
         raise OptionError(
-            f"No run here has logged {metric!r} as a metric whose name tells which way is better. {nearest_names(metric, known)}"
+            f"No run here has logged {metric!r} as a metric whose name tells which way is better. {names_hint(metric, known)}"
         )
 
 
-def _without_folder(where: Path) -> str:
+def _no_runs_folder_message(where: Path) -> str:
     if where.exists():
         return f"{where} is a file, and no folder that holds runs. Name the folder: truestep runs FOLDER"
     return (
@@ -222,11 +229,11 @@ def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
                 yield from _runs_below(path, depth - 1)
 
 
-def _as_stored(summary: RunSummary, run: "StoredRun") -> RunSummary:
+def _replace_state_by_stores(summary: RunSummary, run: "StoredRunView") -> RunSummary:
     """Say of a run what the store says, in place of the folder that shows it."""
-    from truestep.report.places import state_in_store
+    from truestep.report.places import run_state_in_store
 
-    state = state_in_store(run, ReportedState(summary.state, summary.why))
+    state = run_state_in_store(run, ReportedState(summary.state, summary.why))
     created = [datetime.fromisoformat(commit.summary.created) for commit in run.commits[:1]]
     return replace(
         summary,
@@ -239,16 +246,16 @@ def _as_stored(summary: RunSummary, run: "StoredRun") -> RunSummary:
     )
 
 
-def _summary(path: Path, digest: MetricsDigest, metric: str | None) -> RunSummary:
-    declared = declared_best_metric(_config_of(path))
+def _make_run_summary(path: Path, digest: MetricsDigest, metric: str | None) -> RunSummary:
+    declared = declared_best_metric(_read_config(path))
     way = None
     if metric is None and declared is not None and declared[0] in digest.extremes:
         metric, way = declared
-    metric = metric or deciding_metric(digest.extremes)
+    metric = metric or metric_to_compare_runs_by(digest.extremes)
     extremes = digest.extremes.get(metric) if metric else None
     extreme = best_metric_value(metric, extremes, way) if metric and extremes else None
     state = reported_state(path, digest.last_step)
-    size, changed = _size_and_time(path)
+    size, changed = _folder_size_and_last_change(path)
     return RunSummary(
         directory=str(path),
         state=state.word,
@@ -263,14 +270,14 @@ def _summary(path: Path, digest: MetricsDigest, metric: str | None) -> RunSummar
     )
 
 
-def _config_of(path: Path) -> object:
+def _read_config(path: Path) -> object:
     try:
         return json.loads(read_regular_file(path / CONFIG))
     except (OSError, ValueError, RecursionError):  # its state says so
         return None
 
 
-def _size_and_time(folder: Path) -> tuple[int, float]:
+def _folder_size_and_last_change(folder: Path) -> tuple[int, float]:
     """Return how many bytes lie in a folder, and when the run last wrote there; a report may be made at any time."""
     size, newest = 0, 0.0
     for place, _, names in os.walk(folder):

@@ -13,7 +13,7 @@ MEDIA_SUFFIXES = {"image": ".png", "audio": ".wav", "text": ".txt"}
 _FILE = re.compile(rf"{MEDIA}/[\w%-][\w%.-]*/[0-9]+(-[0-9]+)?\.[a-z]+", re.ASCII)
 
 
-class MediaLine(NamedTuple):
+class MediaFileEntry(NamedTuple):
     """One file of media: its kind, its path from the run's directory, and what it does not show as it was."""
 
     kind: str
@@ -21,26 +21,26 @@ class MediaLine(NamedTuple):
     note: str = ""
 
 
-def encode_media(media: Mapping[str, MediaLine]) -> dict[str, dict[str, str]]:
+def encode_media(media: Mapping[str, MediaFileEntry]) -> dict[str, dict[str, str]]:
     """Return what stands in the line of metrics, by name; an empty note is left out."""
     return {
         name: {key: value for key, value in line._asdict().items() if value} for name, line in media.items()
     }
 
 
-def decode_media(found: Any) -> dict[str, MediaLine]:
+def decode_media(found: Any) -> dict[str, MediaFileEntry]:
     """Return the media of a line; what was not written so is left out."""
     if not isinstance(found, dict):
         return {}
-    lines = {name: _decoded(entry) for name, entry in found.items() if name and name.isprintable()}
+    lines = {name: _decode_media_entry(entry) for name, entry in found.items() if name and name.isprintable()}
     return {name: line for name, line in lines.items() if line is not None}
 
 
-def _decoded(entry: Any) -> MediaLine | None:
+def _decode_media_entry(entry: Any) -> MediaFileEntry | None:
     if not isinstance(entry, dict):
         return None
-    kind, file, note = (entry.get(key, "") for key in MediaLine._fields)
+    kind, file, note = (entry.get(key, "") for key in MediaFileEntry._fields)
     if not all(isinstance(each, str) for each in (kind, file, note)):
         return None
     fits = kind in MEDIA_SUFFIXES and _FILE.fullmatch(file) and file.endswith(MEDIA_SUFFIXES[kind])
-    return MediaLine(kind, file, note) if fits else None
+    return MediaFileEntry(kind, file, note) if fits else None

@@ -19,9 +19,9 @@ import orjson
 from truestep.core.errors import RunDirectoryError
 from truestep.core.files import open_regular_file
 from truestep.core.system import read_at, sync_folder, write_at
-from truestep.core.wording import counted
-from truestep.report.history import MetricsMark
-from truestep.report.media import MediaLine, decode_media, encode_media
+from truestep.core.wording import plural
+from truestep.report.history import MetricsPrefixMark
+from truestep.report.media import MediaFileEntry, decode_media, encode_media
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class MetricsLine:
     epoch: int
     elapsed_seconds: float
     values: Mapping[str, float]
-    media: Mapping[str, MediaLine] = field(default_factory=dict)
+    media: Mapping[str, MediaFileEntry] = field(default_factory=dict)
 
 
 class MetricsFile:
@@ -66,9 +66,9 @@ class MetricsFile:
         self._failing = False
         # on the disk: a file that is synced may still have no name after a loss of power
         self._is_named = False
-        self._open()
+        self._open_and_repair()
 
-    def _open(self) -> None:
+    def _open_and_repair(self) -> None:
         try:
             self._file = open_regular_file(self.path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError as error:
@@ -76,7 +76,7 @@ class MetricsFile:
                 f"{self.path} can't be made, since its folder is gone: was the run's directory removed or renamed? "
                 "Put it back, and start the run again; it goes on from its newest checkpoint."
             ) from error
-        self._end, self._checksum = _whole_lines(self._file)
+        self._end, self._checksum = _mark_of_whole_lines(self._file)
         os.ftruncate(self._file, self._end)
 
     def append(
@@ -86,7 +86,7 @@ class MetricsFile:
         epoch: int,
         elapsed_seconds: float,
         values: Mapping[str, float],
-        media: Mapping[str, MediaLine] | None = None,
+        media: Mapping[str, MediaFileEntry] | None = None,
     ) -> None:
         """Add one line."""
         where = {"step": step, "epoch": epoch, "elapsed_seconds": elapsed_seconds}
@@ -101,15 +101,15 @@ class MetricsFile:
         self._next_flush = time.monotonic() + FLUSH_SECONDS
         try:
             if durable and not self.path.exists():
-                self._put_back()
-            self._go_on_where_it_ends()
-            self._write(b"".join(self._waiting))
+                self._recreate_removed_file()
+            self._seek_to_last_whole_line()
+            self._write_all_or_nothing(b"".join(self._waiting))
             if durable:
                 os.fsync(self._file)
-                self._sync_name()
+                self._sync_parent_folder()
         except OSError as error:
             if durable:
-                raise self._unwritten(error) from error
+                raise self._write_failure_error(error) from error
             if not self._failing:
                 logger.warning(
                     "%s: %s; the lines wait in memory and are tried again", self.path, error.strerror
@@ -118,12 +118,12 @@ class MetricsFile:
             return
         self._waiting, self._waiting_bytes, self._failing = [], 0, False
 
-    def _sync_name(self) -> None:
+    def _sync_parent_folder(self) -> None:
         if not self._is_named:
             sync_folder(self.path.parent)
             self._is_named = True
 
-    def _put_back(self) -> None:
+    def _recreate_removed_file(self) -> None:
         """Somebody removed the file; its lines can still be read, and go into a new one."""
         logger.warning(
             "%s was removed while the run trained; it is made again with all of its lines", self.path
@@ -132,7 +132,7 @@ class MetricsFile:
         made = open_regular_file(self.path, os.O_RDWR | os.O_CREAT)
         try:
             for start in range(0, end, READ_BYTES):
-                _write_at(made, read_at(removed, min(READ_BYTES, end - start), start), start)
+                _write_fully_at(made, read_at(removed, min(READ_BYTES, end - start), start), start)
         except OSError:
             os.close(made)
             self.path.unlink(missing_ok=True)
@@ -141,13 +141,13 @@ class MetricsFile:
         self._file, self._is_named = made, False
         os.close(removed)
 
-    def _go_on_where_it_ends(self) -> None:
+    def _seek_to_last_whole_line(self) -> None:
         """Somebody cut or wrote to the file: lines go on behind its last whole one, and no hole of NUL bytes comes to be."""
-        self._take_new_file()
+        self._reopen_replaced_file()
         size = os.fstat(self._file).st_size
         if size == self._end:
             return
-        before, (self._end, self._checksum) = self._end, _whole_lines(self._file)
+        before, (self._end, self._checksum) = self._end, _mark_of_whole_lines(self._file)
         os.ftruncate(self._file, self._end)
         lost = "; what was logged before is missing from the run's history" if size < before else ""
         logger.warning(
@@ -159,7 +159,7 @@ class MetricsFile:
             lost,
         )
 
-    def _take_new_file(self) -> None:
+    def _reopen_replaced_file(self) -> None:
         """Another file has the name, as an editor or `sed -i` leaves it: what is written to the old one is seen by nobody."""
         with suppress(FileNotFoundError):  # it was removed: a durable flush makes it again
             if os.path.samestat(self.path.lstat(), os.fstat(self._file)):
@@ -168,18 +168,18 @@ class MetricsFile:
             self._is_named = False
             os.close(old)
 
-    def _write(self, text: bytes) -> None:
+    def _write_all_or_nothing(self, text: bytes) -> None:
         """Write all of it or nothing: a full disk takes the first bytes of a line and refuses the rest."""
         try:
             # At a place, not appended: what a full disk took of a line is written over by the next attempt.
-            _write_at(self._file, text, self._end)
+            _write_fully_at(self._file, text, self._end)
         except OSError:
             os.ftruncate(self._file, self._end)
             raise
         self._end += len(text)
         self._checksum = zlib.crc32(text, self._checksum)
 
-    def _unwritten(self, error: OSError) -> RunDirectoryError:
+    def _write_failure_error(self, error: OSError) -> RunDirectoryError:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             return RunDirectoryError(
                 f"{str(self.path.parent)!r}, the folder of this run, was removed or moved while the run was at work, with its "
@@ -187,14 +187,14 @@ class MetricsFile:
                 "anew."
             )
         return RunDirectoryError(
-            f"{self.path}: {error.strerror}, so {counted(len(self._waiting), 'line')} of metrics could not be written. "
+            f"{self.path}: {error.strerror}, so {plural(len(self._waiting), 'line')} of metrics could not be written. "
             f"The run's history would have a hole. {_CURES.get(error.errno or 0, _OTHER_CURE)} and resume the run."
         )
 
     @property
-    def mark(self) -> MetricsMark:
+    def mark(self) -> MetricsPrefixMark:
         """Everything written so far; after `flush` that is every line."""
-        return MetricsMark(self._end, self._checksum)
+        return MetricsPrefixMark(self._end, self._checksum)
 
     def close(self) -> None:
         """Write what waits and close the file; more calls do nothing."""
@@ -213,7 +213,7 @@ class MetricsFile:
         self.close()
 
 
-def _write_at(file: int, text: bytes, place: int) -> None:
+def _write_fully_at(file: int, text: bytes, place: int) -> None:
     """Write all of it, however little each call takes."""
     written = 0
     while written < len(text):
@@ -233,14 +233,14 @@ def read_metrics(path: Path, *, only_media: bool = False) -> Iterator[MetricsLin
 
 
 def _encode_line(
-    where: Mapping[str, Any], values: Mapping[str, float], media: Mapping[str, MediaLine]
+    where: Mapping[str, Any], values: Mapping[str, float], media: Mapping[str, MediaFileEntry]
 ) -> bytes:
     """Return a line; NaN and the infinities, which JSON lacks, become strings."""
     # one of them makes the sum such a number, and orjson would write null; so does a sum beyond float64, which costs time alone
     written = (
         values
         if math.isfinite(sum(values.values()))
-        else {name: _spell(each) for name, each in values.items()}
+        else {name: _number_or_json_text(each) for name, each in values.items()}
     )
     line = {**where, "values": written}
     if media:
@@ -248,7 +248,7 @@ def _encode_line(
     return orjson.dumps(line, option=_AS_LINES)
 
 
-def _spell(number: float) -> float | str:
+def _number_or_json_text(number: float) -> float | str:
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
@@ -284,10 +284,10 @@ def is_metric_name(text: str) -> bool:
 def raw_metrics_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a regular file as they are; what is too long for a line of metrics is an empty one."""
     for text in raw_metrics_blocks(path):
-        yield from metrics_lines_of(text)
+        yield from split_metrics_lines(text)
 
 
-def metrics_lines_of(text: bytes) -> list[bytes]:
+def split_metrics_lines(text: bytes) -> list[bytes]:
     """Return its lines with their ends, which the last may lack."""
     *lines, last = text.split(b"\n")
     return [line + b"\n" for line in lines] + ([last] if last else [])
@@ -311,7 +311,7 @@ def raw_metrics_blocks(path: Path) -> Iterator[bytes]:
         yield b"\n" if is_too_long else rest
 
 
-def _whole_lines(file: int) -> MetricsMark:
+def _mark_of_whole_lines(file: int) -> MetricsPrefixMark:
     """Return everything up to the last newline."""
     end = checksum = position = so_far = 0
     while chunk := read_at(file, READ_BYTES, position):
@@ -321,4 +321,4 @@ def _whole_lines(file: int) -> MetricsMark:
             end, checksum = position - len(chunk) + newline, zlib.crc32(chunk[:newline], so_far)
             so_far = checksum
         so_far = zlib.crc32(chunk[newline:], so_far)
-    return MetricsMark(end, checksum)
+    return MetricsPrefixMark(end, checksum)

@@ -13,7 +13,7 @@ REPORT = "report.html"
 COMPARISON = "comparison.html"
 
 
-def folder_of_run(directory: object) -> Path:
+def check_not_a_run(directory: object) -> Path:
     """Return a folder that was given as a path; an OptionError says so where a run itself was given."""
     if not isinstance(directory, str | os.PathLike):
         instead = " Write run.directory." if hasattr(directory, "directory") else ""

@@ -9,36 +9,36 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 
-from truestep.core.charts.axes import span_axis
-from truestep.core.charts.chart import MAX_EPOCH_LINES, ChartSeries, ChartSteps, draw_chart
+from truestep.core.charts.axes import exact_linear_axis
+from truestep.core.charts.chart import MAX_EPOCH_LINES, ChartSeries, ChartStepAxis, draw_chart
 from truestep.core.charts.curve import ChartCurve
 from truestep.core.charts.document import html_document, html_header
 from truestep.core.charts.markup import Html, html_tag
 from truestep.core.metric_names import Better
-from truestep.core.wording import byte_size, duration_text, number_text, short_number
+from truestep.core.wording import bytes_text, duration_text, number_text, short_number
 from truestep.report.best import best_metric_value, declared_best_metric
 from truestep.report.figures import KNOWN, SPLIT, ReportFigures, group_curves, report_figures
 from truestep.report.findings import report_findings, report_findings_table
 from truestep.report.layers import report_layers_section
-from truestep.report.record import ReportedRun
+from truestep.report.record import RunRecord
 from truestep.report.samples import MediaOnPage, ReportedMedia
 from truestep.report.tables import report_choices_table, settings_table
 from truestep.report.timeline import epoch_timeline
 
 
-def report_page(record: ReportedRun) -> str:
+def report_page(record: RunRecord) -> str:
     """Return the whole document."""
     groups = group_curves(record)
     figures = report_figures(groups)
     metrics = [group for group in groups if group not in (*KNOWN, "loss")]
     body = [
-        html_header("Truestep report", record.name, _in_short(record)),
+        html_header("Truestep report", record.name, _run_summary_sentence(record)),
         *(html_tag("p", problem, class_="problem", role="note") for problem in record.problems),
-        *_findings(record),
-        report_headline(record, groups, metrics) if record.num_lines else _nothing_logged(),
+        *_findings_section(record),
+        report_headline(record, groups, metrics) if record.num_lines else _nothing_logged_notice(),
         *_curves_and_samples(record, figures),
-        *_layers(record),
-        *_tables(record),
+        *_layers_section(record),
+        *_choices_and_settings_tables(record),
         html_tag("footer", "Drawn from the files of the run's directory; this page loads nothing else."),
     ]
     return html_document(
@@ -52,19 +52,19 @@ def report_page(record: ReportedRun) -> str:
 
 def report_style() -> str:
     """Return the CSS of reports."""
-    return _asset("style.css")
+    return _read_asset("style.css")
 
 
 def report_script() -> str:
     """Return the script of reports: axes, smoothing, values under the pointer, CSV."""
-    return "".join(map(_asset, ("horizontal.js", "drawing.js", "pointer.js", "controls.js")))
+    return "".join(map(_read_asset, ("horizontal.js", "drawing.js", "pointer.js", "controls.js")))
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return resources.files("truestep.report").joinpath(name).read_text("utf-8")
 
 
-def _in_short(record: ReportedRun) -> str:
+def _run_summary_sentence(record: RunRecord) -> str:
     """Return what one asks first about a run, as far as its files tell."""
     config = record.config if isinstance(record.config, dict) else {}
     environment = record.environment if isinstance(record.environment, dict) else {}
@@ -77,30 +77,30 @@ def _in_short(record: ReportedRun) -> str:
     return " · ".join(f"{label}{value}" for label, value in words.items() if isinstance(value, str | int))
 
 
-def _nothing_logged() -> Html:
+def _nothing_logged_notice() -> Html:
     return html_tag(
         "p", "Nothing has been logged yet: metrics.jsonl has no lines.", class_="problem", role="note"
     )
 
 
-def _curves_and_samples(record: ReportedRun, figures: ReportFigures) -> Iterator[Html]:
+def _curves_and_samples(record: RunRecord, figures: ReportFigures) -> Iterator[Html]:
     """Yield the curves, then the samples; where learners have losses against each other, samples say more and come first."""
     owners = [name.removesuffix("/loss") for name in record.curves if name.endswith("/loss")]
     is_adversarial = sum(not re.fullmatch(SPLIT, owner, re.IGNORECASE) for owner in owners) > 1
-    parts = [_samples(record), _curves(record, figures)]
+    parts = [_samples_section(record), _curve_cards(record, figures)]
     for part in parts if is_adversarial else reversed(parts):
         yield from part
 
 
-def _curves(record: ReportedRun, figures: ReportFigures) -> Iterator[Html]:
+def _curve_cards(record: RunRecord, figures: ReportFigures) -> Iterator[Html]:
     if not record.num_lines:
         return
-    axis = span_axis(record.first_step, record.last_step)
-    yield from curve_sections(figures, ChartSteps(axis=axis, epoch_starts=record.epoch_starts))
-    yield html_tag("p", _how_to_read(record, figures), class_="note")
+    axis = exact_linear_axis(record.first_step, record.last_step)
+    yield from curve_sections(figures, ChartStepAxis(axis=axis, epoch_starts=record.epoch_starts))
+    yield html_tag("p", _chart_legend_text(record, figures), class_="note")
 
 
-def curve_sections(figures: ReportFigures, steps: ChartSteps) -> Iterator[Html]:
+def curve_sections(figures: ReportFigures, steps: ChartStepAxis) -> Iterator[Html]:
     """Yield the sections of charts, on the same steps; what the script puts into the controls works on all of them."""
     yield html_tag("div", id="controls")
     for title, charts in {
@@ -111,7 +111,7 @@ def curve_sections(figures: ReportFigures, steps: ChartSteps) -> Iterator[Html]:
             yield page_section(title, *(draw_chart(chart, steps) for chart in charts))
 
 
-def _how_to_read(record: ReportedRun, figures: ReportFigures) -> str:
+def _chart_legend_text(record: RunRecord, figures: ReportFigures) -> str:
     densest = max((curve.values_per_point for curve in record.curves.values()), default=1)
     words = ["Values are drawn as they were logged, without smoothing."]
     if densest > 1:
@@ -138,24 +138,24 @@ def wide_card(title: str, *parts: Html) -> Html:
     return page_section(title, html_tag("div", *parts, class_="card"), class_="wide")
 
 
-def _findings(record: ReportedRun) -> Iterator[Html]:
+def _findings_section(record: RunRecord) -> Iterator[Html]:
     """What may spoil the run stands before everything else."""
     if found := report_findings(record):
         table = report_findings_table([(None, each) for each in found])
         yield wide_card("Findings", table)
 
 
-def _samples(record: ReportedRun) -> Iterator[Html]:
+def _samples_section(record: RunRecord) -> Iterator[Html]:
     if record.samples:
         yield page_section("Samples", *media_cards(record.samples), class_="wide")
 
 
-def _layers(record: ReportedRun) -> Iterator[Html]:
+def _layers_section(record: RunRecord) -> Iterator[Html]:
     if record.looks:
         yield page_section("Layers", *report_layers_section(record.looks))
 
 
-def _tables(record: ReportedRun) -> Iterator[Html]:
+def _choices_and_settings_tables(record: RunRecord) -> Iterator[Html]:
     if record.choices:
         yield wide_card("Choices", report_choices_table(record.choices))
     for title, value in (("Configuration", record.config), ("Environment", record.environment)):
@@ -172,18 +172,20 @@ def media_cards(groups: list[ReportedMedia]) -> Iterator[Html]:
         yield html_tag(
             "div",
             html_tag("h3", group.name),
-            html_tag("div", *(_figure(group.name, sample) for sample in group.shown), class_="samples"),
-            html_tag("p", _left_out(group), class_="note") if len(group.shown) < group.num_logged else None,
+            html_tag("div", *(_media_figure(group.name, sample) for sample in group.shown), class_="samples"),
+            html_tag("p", _media_left_out_note(group), class_="note")
+            if len(group.shown) < group.num_logged
+            else None,
             class_="card",
         )
 
 
-def _left_out(group: ReportedMedia) -> str:
+def _media_left_out_note(group: ReportedMedia) -> str:
     folder = group.shown[-1].file.rpartition("/")[0]
     return f"{len(group.shown)} of {group.num_logged:,}, at even distances; all are in {folder}."
 
 
-def _figure(name: str, sample: MediaOnPage) -> Html:
+def _media_figure(name: str, sample: MediaOnPage) -> Html:
     label = f"{name} at step {sample.step:,}"
     shown = SHOWN[sample.kind](sample.content, label) if sample.content is not None else None
     caption = html_tag(
@@ -194,12 +196,12 @@ def _figure(name: str, sample: MediaOnPage) -> Html:
     return html_tag("figure", shown, caption, class_=sample.kind)
 
 
-def _image(content: bytes, label: str) -> Html:
+def _image_element(content: bytes, label: str) -> Html:
     width, height = struct.unpack(">II", content[16:24].ljust(8, b"\0"))  # of the PNG's header
     factor = max(1, SMALL // max(width, 1))
     return html_tag(
         "img",
-        src=_address("image/png", content),
+        src=_data_url("image/png", content),
         alt=label,
         width=width * factor,
         height=height * factor,
@@ -207,51 +209,53 @@ def _image(content: bytes, label: str) -> Html:
     )
 
 
-def _audio(content: bytes, label: str) -> Html:
-    return html_tag("audio", controls="controls", aria_label=label, src=_address("audio/wav", content))
+def _audio_element(content: bytes, label: str) -> Html:
+    return html_tag("audio", controls="controls", aria_label=label, src=_data_url("audio/wav", content))
 
 
-def _text(content: bytes, label: str) -> Html:
+def _text_element(content: bytes, label: str) -> Html:
     text = content.decode("utf-8", "replace")
     # A browser does not show the first line end in a pre.
     return html_tag("pre", "\n" + text, aria_label=label, tabindex=0)
 
 
-def _address(media_type: str, content: bytes) -> str:
+def _data_url(media_type: str, content: bytes) -> str:
     return f"data:{media_type};base64,{base64.b64encode(content).decode('ascii')}"
 
 
-SHOWN: dict[str, Callable[[bytes, str], Html]] = {"image": _image, "audio": _audio, "text": _text}
+SHOWN: dict[str, Callable[[bytes, str], Html]] = {
+    "image": _image_element,
+    "audio": _audio_element,
+    "text": _text_element,
+}
 
 
 MAX_METRICS, MAX_LOSSES = 3, 3
 
 
-def report_headline(
-    record: ReportedRun, groups: dict[str, list[ChartSeries]], metrics: Sequence[str]
-) -> Html:
+def report_headline(record: RunRecord, groups: dict[str, list[ChartSeries]], metrics: Sequence[str]) -> Html:
     """Return the tiles: the metric of the best checkpoint, other metrics, losses, steps, time, throughput, memory, warnings."""
     name, way = declared_best_metric(record.config) or ("", None)
     declared = record.curves.get(name)
     others = [series for each in metrics for series in groups[each] if series.curve is not declared]
     losses = [series for series in groups.get("loss", []) if series.curve is not declared]
     tiles = [
-        *([] if declared is None else [_value_tile(ChartSeries(name=name, curve=declared), way=way)]),
-        *(_value_tile(series) for series in others[: MAX_METRICS - (declared is not None)]),
-        *(_value_tile(series, "loss") for series in losses[:MAX_LOSSES]),
-        *_extent(record),
-        *_cost(groups),
-        *_warnings(record, groups),
+        *([] if declared is None else [_metric_tile(ChartSeries(name=name, curve=declared), way=way)]),
+        *(_metric_tile(series) for series in others[: MAX_METRICS - (declared is not None)]),
+        *(_metric_tile(series, "loss") for series in losses[:MAX_LOSSES]),
+        *_steps_and_time_tiles(record),
+        *_throughput_and_memory_tiles(groups),
+        *_warning_tiles(record, groups),
     ]
-    return html_tag("dl", *tiles, class_="tiles", style=f"--columns: {_num_columns(len(tiles))}")
+    return html_tag("dl", *tiles, class_="tiles", style=f"--columns: {_num_tile_columns(len(tiles))}")
 
 
-def _num_columns(num_tiles: int) -> int:
+def _num_tile_columns(num_tiles: int) -> int:
     """Return how many tiles to put in a row on a wide screen, so that the last row has the fewest gaps."""
     return min((6, 5, 4), key=lambda columns: -num_tiles % columns)
 
 
-def _tile(label: str, value: str, note: str = "", *, is_bad: bool = False) -> Html:
+def _headline_tile(label: str, value: str, note: str = "", *, is_bad: bool = False) -> Html:
     return html_tag(
         "div",
         html_tag("dt", label),
@@ -261,15 +265,20 @@ def _tile(label: str, value: str, note: str = "", *, is_bad: bool = False) -> Ht
     )
 
 
-def _value_tile(series: ChartSeries, suffix: str = "", *, way: Better | None = None) -> Html:
+def _metric_tile(series: ChartSeries, suffix: str = "", *, way: Better | None = None) -> Html:
     last, label = (
         series.curve.last,
         series.name if suffix in series.name else f"{series.name} {suffix}".strip(),
     )
-    return _tile(label, number_text(last), _best(label, series.curve, way), is_bad=not math.isfinite(last))
+    return _headline_tile(
+        label,
+        number_text(last),
+        _best_value_or_range_text(label, series.curve, way),
+        is_bad=not math.isfinite(last),
+    )
 
 
-def _best(label: str, curve: ChartCurve, way: Better | None) -> str:
+def _best_value_or_range_text(label: str, curve: ChartCurve, way: Better | None) -> str:
     """Name the best value where the run or the name says which way is better, else the range."""
     if curve.lowest is None or curve.highest is None or curve.num_values == 1:
         return ""
@@ -278,33 +287,35 @@ def _best(label: str, curve: ChartCurve, way: Better | None) -> str:
     return f"from {number_text(curve.lowest.value)} to {number_text(curve.highest.value)}"
 
 
-def _extent(record: ReportedRun) -> Iterator[Html]:
+def _steps_and_time_tiles(record: RunRecord) -> Iterator[Html]:
     num_epochs = len(record.epoch_ends)
-    yield _tile("steps", f"{record.last_step:,}", f"in {num_epochs:,} epoch{'s' * (num_epochs != 1)}")
+    yield _headline_tile(
+        "steps", f"{record.last_step:,}", f"in {num_epochs:,} epoch{'s' * (num_epochs != 1)}"
+    )
     seconds = record.elapsed_seconds
     steps = record.last_step
     note = f"{1000 * seconds / steps:,.3g} ms per step, everything included" if steps else ""
-    yield _tile("time", f"{seconds:.1f} s" if seconds < 60 else duration_text(seconds), note)
+    yield _headline_tile("time", f"{seconds:.1f} s" if seconds < 60 else duration_text(seconds), note)
 
 
-def _cost(groups: dict[str, list[ChartSeries]]) -> Iterator[Html]:
+def _throughput_and_memory_tiles(groups: dict[str, list[ChartSeries]]) -> Iterator[Html]:
     for series in groups.get("samples_per_second", [])[:1]:
         means = [point.mean for point in series.curve.points() if point.is_finite]
         if means:
-            yield _tile("throughput", short_number(statistics.median(means)), "samples/s, median")
+            yield _headline_tile("throughput", short_number(statistics.median(means)), "samples/s, median")
     peaks = [series.curve.highest.value for series in groups.get("memory_bytes", []) if series.curve.highest]
     if peaks:
-        yield _tile("memory", byte_size(max(peaks)), "peak")
+        yield _headline_tile("memory", bytes_text(max(peaks)), "peak")
 
 
-def _warnings(record: ReportedRun, groups: dict[str, list[ChartSeries]]) -> Iterator[Html]:
+def _warning_tiles(record: RunRecord, groups: dict[str, list[ChartSeries]]) -> Iterator[Html]:
     counts = [
         series.curve.highest.value for series in groups.get("updates_skipped", []) if series.curve.highest
     ]
     if counts:
         num_skipped = sum(counts)
         note = f"{100 * num_skipped / max(1, record.last_step):.2g}% of the steps" if num_skipped else ""
-        yield _tile("updates skipped", f"{num_skipped:,.0f}", note, is_bad=num_skipped > 0)
+        yield _headline_tile("updates skipped", f"{num_skipped:,.0f}", note, is_bad=num_skipped > 0)
     spoiled = {
         name: curve.num_nan + curve.num_infinite
         for name, curve in record.curves.items()
@@ -312,4 +323,4 @@ def _warnings(record: ReportedRun, groups: dict[str, list[ChartSeries]]) -> Iter
     }
     if spoiled:
         where = ", ".join(list(spoiled)[:3]) + (", …" if len(spoiled) > 3 else "")
-        yield _tile("NaN or infinite", f"{sum(spoiled.values()):,}", f"in {where}", is_bad=True)
+        yield _headline_tile("NaN or infinite", f"{sum(spoiled.values()):,}", f"in {where}", is_bad=True)

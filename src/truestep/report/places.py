@@ -8,19 +8,19 @@ from pathlib import Path
 
 from truestep.core.errors import RunDirectoryError
 from truestep.core.wording import duration_text
-from truestep.mirror.address import address_of
-from truestep.mirror.reading import StoredRun, runs_below, stored_run
+from truestep.mirror.address import mirror_address_or_none
+from truestep.mirror.reading import StoredRunView, open_stored_run, run_addresses_below
 from truestep.report.state import ReportedState
 
 
 @contextmanager
-def stored_runs(address: str) -> Iterator[list[StoredRun]]:
+def stored_runs(address: str) -> Iterator[list[StoredRunView]]:
     """Yield the runs at an address and below it, with what lies beside the newest checkpoint of each."""
     with ExitStack() as kept:
         runs = []
-        for place in runs_below(address):
-            run = kept.enter_context(stored_run(place))
-            run.fetch_beside()
+        for place in run_addresses_below(address):
+            run = kept.enter_context(open_stored_run(place))
+            run.fetch_metrics_and_media()
             runs.append(run)
         yield runs
 
@@ -31,7 +31,7 @@ def folders_of_runs(given: Sequence[str | Path]) -> Iterator[list[str | Path]]:
     with ExitStack() as kept:
         found: list[str | Path] = []
         for each in given:
-            address = address_of(each)
+            address = mirror_address_or_none(each)
             runs = [] if address is None else kept.enter_context(stored_runs(address))
             if address is not None and not runs:
                 raise RunDirectoryError(
@@ -42,7 +42,7 @@ def folders_of_runs(given: Sequence[str | Path]) -> Iterator[list[str | Path]]:
         yield found
 
 
-def state_in_store(run: StoredRun, last: ReportedState) -> ReportedState:
+def run_state_in_store(run: StoredRunView, last: ReportedState) -> ReportedState:
     """Say how a run stands by its lease: at work, where it was shown within one; else as its newest checkpoint tells, `last`."""
     lease = run.seen.lease
     if lease is None or lease.released:

@@ -11,10 +11,10 @@ import numpy as np
 
 from truestep.core.charts.curve import ChartCurve
 from truestep.core.files import read_regular_file
-from truestep.core.secret_values import show_hidden
+from truestep.core.secret_values import hide_secrets_and_hashes
 from truestep.report.columns import MetricColumns, Steps, Values, read_metric_columns
 from truestep.report.layers import LAYERS, read_reported_looks
-from truestep.report.media import MediaLine
+from truestep.report.media import MediaFileEntry
 from truestep.report.names import CONFIG, METRICS
 from truestep.report.samples import ReportedMedia, read_reported_media
 
@@ -22,7 +22,7 @@ FINDINGS = "doctor.json"
 
 
 @dataclass(kw_only=True)
-class ReportedRun:
+class RunRecord:
     """A run as its files tell it."""
 
     name: str
@@ -51,15 +51,15 @@ class ReportedRun:
         return self.elapsed.highest.value if self.elapsed and self.elapsed.highest else 0.0
 
 
-def read_record(directory: Path) -> ReportedRun:
+def read_run_record(directory: Path) -> RunRecord:
     """Read the files of a run's directory."""
-    record = ReportedRun(name=directory.resolve().name)
-    record.config = _json(directory / CONFIG, record)
-    record.environment = _json(directory / "environment.json", record)
-    choices = _json(directory / "choices.json", record)
+    record = RunRecord(name=directory.resolve().name)
+    record.config = _read_json_or_note_problem(directory / CONFIG, record)
+    record.environment = _read_json_or_note_problem(directory / "environment.json", record)
+    choices = _read_json_or_note_problem(directory / "choices.json", record)
     if isinstance(choices, list):
         record.choices = [choice for choice in choices if isinstance(choice, dict)]
-    found = _json(directory / FINDINGS, record)
+    found = _read_json_or_note_problem(directory / FINDINGS, record)
     if isinstance(found, dict) and isinstance(found.get("findings"), list):
         record.findings = [finding for finding in found["findings"] if isinstance(finding, dict)]
     record.looks = list(read_reported_looks(directory / LAYERS))
@@ -67,15 +67,15 @@ def read_record(directory: Path) -> ReportedRun:
     return record
 
 
-def read_records(directories: Sequence[Path]) -> list[ReportedRun]:
+def read_run_records(directories: Sequence[Path]) -> list[RunRecord]:
     """Read the files of several runs; their names tell them apart."""
-    records = [read_record(path) for path in directories]
-    for record, name in zip(records, _names_of(directories), strict=True):
+    records = [read_run_record(path) for path in directories]
+    for record, name in zip(records, _distinguishing_names(directories), strict=True):
         record.name = name
     return records
 
 
-def _names_of(paths: Sequence[Path]) -> list[str]:
+def _distinguishing_names(paths: Sequence[Path]) -> list[str]:
     """Return a short name for each folder: its own, with as many of those above it as tell the runs apart."""
     whole = [path.resolve() for path in paths]
     names: list[str] = []
@@ -86,16 +86,16 @@ def _names_of(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def read_curves(directory: Path) -> ReportedRun:
+def read_curves(directory: Path) -> RunRecord:
     """Read the metrics of a run alone."""
-    record = ReportedRun(name=directory.resolve().name)
+    record = RunRecord(name=directory.resolve().name)
     _read_metrics(directory / METRICS, record)
     return record
 
 
-def _json(path: Path, record: ReportedRun) -> Any:
+def _read_json_or_note_problem(path: Path, record: RunRecord) -> Any:
     try:
-        return show_hidden(json.loads(read_regular_file(path)))
+        return hide_secrets_and_hashes(json.loads(read_regular_file(path)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -103,10 +103,10 @@ def _json(path: Path, record: ReportedRun) -> Any:
         return None
 
 
-def _read_metrics(path: Path, record: ReportedRun) -> list[tuple[int, str, MediaLine]]:
+def _read_metrics(path: Path, record: RunRecord) -> list[tuple[int, str, MediaFileEntry]]:
     """Add the file's lines to the record; return the media that they name."""
     num_spoiled = 0
-    media: list[tuple[int, str, MediaLine]] = []
+    media: list[tuple[int, str, MediaFileEntry]] = []
     try:
         for columns in read_metric_columns(path):
             num_spoiled += columns.num_spoiled
@@ -123,11 +123,11 @@ def _read_metrics(path: Path, record: ReportedRun) -> list[tuple[int, str, Media
     return media
 
 
-def _append_columns(columns: MetricColumns, record: ReportedRun) -> None:
+def _append_columns(columns: MetricColumns, record: RunRecord) -> None:
     """Add lines to the curves."""
     steps = columns.steps
     if len(steps):
-        _take_epochs(columns.epochs, steps, record)
+        _record_epoch_ends(columns.epochs, steps, record)
         least = int(steps.min())
         record.first_step = least if record.num_lines == 0 else min(record.first_step, least)
         record.last_step = max(record.last_step, int(steps.max()))
@@ -137,7 +137,7 @@ def _append_columns(columns: MetricColumns, record: ReportedRun) -> None:
         record.curves[name] = _append_to_curve(record.curves.get(name), its_steps, values)
 
 
-def _take_epochs(epochs: Steps, steps: Steps, record: ReportedRun) -> None:
+def _record_epoch_ends(epochs: Steps, steps: Steps, record: RunRecord) -> None:
     """Note the last step of each epoch; lines of one epoch stand together."""
     ends = np.append(np.flatnonzero(epochs[1:] != epochs[:-1]), len(epochs) - 1)
     for epoch, last in zip(epochs[ends].tolist(), steps[ends].tolist(), strict=True):

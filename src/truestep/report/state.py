@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
-from truestep.checkpoints.attempts import ending_noted_at_checkpoint
+from truestep.checkpoints.attempts import recorded_run_end_at_checkpoint
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import is_lock_held
@@ -42,9 +42,9 @@ def reported_state(directory: Path, last_step: int) -> ReportedState:
     newest = next(iter(read_checkpoints(CheckpointFiles(), directory / FOLDER)), None) if has_any else None
     if isinstance(newest, PassedOver):
         return ReportedState("unknown" if newest.newer else "damaged", f"{newest.name}: {newest.reason}")
-    if newest is not None and (damage := _missing(newest)):
+    if newest is not None and (damage := _first_missing_file(newest)):
         return ReportedState("damaged", f"{newest.name}: {damage}")
-    ended = _ending(directory / FOLDER, newest, last_step)
+    ended = _run_ending_state(directory / FOLDER, newest, last_step)
     if held is None and ended.word == "interrupted":
         return ReportedState("unknown", "it was last trained on another machine, and may run there")
     return ended
@@ -61,7 +61,7 @@ def _config_problem(directory: Path) -> ReportedState | None:
         return ReportedState("damaged", f"{CONFIG} can't be read: {error}")
 
 
-def _missing(checkpoint: Checkpoint) -> str | None:
+def _first_missing_file(checkpoint: Checkpoint) -> str | None:
     """Name the first file of a checkpoint that is gone or of another size."""
     for name, entry in checkpoint.manifest.files.items():
         try:
@@ -73,7 +73,7 @@ def _missing(checkpoint: Checkpoint) -> str | None:
     return None
 
 
-def _ending(folder: Path, newest: Checkpoint | None, last_step: int) -> ReportedState:
+def _run_ending_state(folder: Path, newest: Checkpoint | None, last_step: int) -> ReportedState:
     """Say how a run ended that nobody trains any more, by why its newest checkpoint was saved, or what was noted beside it."""
     if newest is None:
         return ReportedState("interrupted", "it ended before its first checkpoint")
@@ -82,19 +82,19 @@ def _ending(folder: Path, newest: Checkpoint | None, last_step: int) -> Reported
         return ReportedState("interrupted", f"{name} after step {newest.step:,}")
     # With metrics beyond the newest checkpoint it went on after that one, and nobody said why it stopped.
     if last_step <= newest.step:
-        kind = ending_noted_at_checkpoint(CheckpointFiles(), folder, newest.name) or kind
+        kind = recorded_run_end_at_checkpoint(CheckpointFiles(), folder, newest.name) or kind
         if kind == "finished":
             return ReportedState("finished")
         if kind == "signal":
-            return ReportedState("stopped", f"by {_signal(name)} after step {newest.step:,}")
+            return ReportedState("stopped", f"by {_signal_name(name)} after step {newest.step:,}")
         if kind == "closed" and not newest.step and not _num_updates(newest):
             return ReportedState("finished", "it made no update")
         if kind == "closed":
-            return ReportedState("stopped", _script_ended(newest))
+            return ReportedState("stopped", _script_ended_text(newest))
     return ReportedState("interrupted", f"it was killed; it goes on from step {newest.step:,}")
 
 
-def _script_ended(newest: Checkpoint) -> str:
+def _script_ended_text(newest: Checkpoint) -> str:
     """Say how far it came: in batches, or in updates where it counted none."""
     updates = 0 if newest.step else _num_updates(newest)
     if not updates:
@@ -111,7 +111,7 @@ def _num_updates(checkpoint: Checkpoint) -> int:
         return 0
 
 
-def _signal(number: str) -> str:
+def _signal_name(number: str) -> str:
     try:
         return signal.Signals(int(number)).name
     except ValueError:

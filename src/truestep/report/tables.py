@@ -14,13 +14,15 @@ def settings_table(value: Any) -> Html:
     """Return nested dicts as a table of their leaves; groups of many rows are folded."""
     if not isinstance(value, Mapping):
         value = {"value": value}
-    simple = {key: each for key, each in value.items() if not _is_group(each)}
-    groups = {key: each for key, each in value.items() if _is_group(each)}
-    parts = [_rows(simple)] if simple else []
+    simple = {key: each for key, each in value.items() if not _is_nested_settings(each)}
+    groups = {key: each for key, each in value.items() if _is_nested_settings(each)}
+    parts = [_key_value_table(simple)] if simple else []
     for key, each in groups.items():
         found = dict(setting_leaves(each))
         is_open = {} if len(found) > LONG_FROM else {"open": "open"}
-        parts.append(html_tag("details", folded_heading(str(key), len(found)), _rows(found), **is_open))
+        parts.append(
+            html_tag("details", folded_heading(str(key), len(found)), _key_value_table(found), **is_open)
+        )
     return html_tag("div", *parts, class_="facts")
 
 
@@ -29,16 +31,18 @@ def folded_heading(title: str, num_rows: int) -> Html:
     return html_tag("summary", title, html_tag("span", f"{num_rows}", class_="count"))
 
 
-def _is_group(value: Any) -> bool:
-    return (isinstance(value, Mapping) and bool(value)) or (_is_list(value) and not _is_flat(value))
+def _is_nested_settings(value: Any) -> bool:
+    return (isinstance(value, Mapping) and bool(value)) or (
+        _is_non_string_sequence(value) and not _has_only_scalars(value)
+    )
 
 
-def _is_list(value: Any) -> bool:
+def _is_non_string_sequence(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def _is_flat(values: Sequence[Any]) -> bool:
-    return not any(isinstance(each, Mapping) or _is_list(each) for each in values)
+def _has_only_scalars(values: Sequence[Any]) -> bool:
+    return not any(isinstance(each, Mapping) or _is_non_string_sequence(each) for each in values)
 
 
 def setting_leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -46,13 +50,13 @@ def setting_leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     items = value.items() if isinstance(value, Mapping) else enumerate(value)
     for key, each in items:
         name = f"{prefix}.{key}" if prefix else str(key)
-        if _is_group(each):
+        if _is_nested_settings(each):
             yield from setting_leaves(each, name)
         else:
             yield name, each
 
 
-def _rows(values: Mapping[str, Any]) -> Html:
+def _key_value_table(values: Mapping[str, Any]) -> Html:
     rows = (
         html_tag("tr", html_tag("th", str(key), scope="row"), html_tag("td", setting_text(each)))
         for key, each in values.items()
@@ -66,7 +70,7 @@ def setting_text(value: Any) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if _is_list(value):
+    if _is_non_string_sequence(value):
         return ", ".join(setting_text(each) for each in value) or "–"
     return value if isinstance(value, str) else json.dumps(value)
 

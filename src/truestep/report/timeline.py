@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from truestep.core.charts.axes import span_axis
+from truestep.core.charts.axes import exact_linear_axis
 from truestep.core.charts.drawn import axis_ticks
 from truestep.core.charts.markup import Html, html_data
-from truestep.report.record import ReportedRun
+from truestep.report.record import RunRecord
 
 MAX_KNOTS = 2_000
 TOLERANCE = 1 / 4_000  # of a run's time: a quarter of a pixel
@@ -21,22 +21,24 @@ Knots = list[tuple[float, float]]
 """Steps with a value each, straight lines between them; the steps rise."""
 
 
-def epoch_timeline(records: Sequence[ReportedRun]) -> Html | None:
+def epoch_timeline(records: Sequence[RunRecord]) -> Html | None:
     """Return as data the runs' epochs and times by step, and the axes of these that the reader can choose."""
-    runs = [{"epoch": epochs_done(record), "time": seconds_gone(record)} for record in records]
+    runs = [
+        {"epoch": epochs_done_by_step(record), "time": elapsed_seconds_by_step(record)} for record in records
+    ]
     if not any(run["time"] for run in runs):
         return None
     axes = {"epoch": _epoch_axis(runs, records), "time": _time_axis(runs)}
     return html_data(
         {
             "axes": {name: axis for name, axis in axes.items() if axis},
-            "runs": [{name: _columns(knots) for name, knots in run.items()} for run in runs],
+            "runs": [{name: _knot_columns(knots) for name, knots in run.items()} for run in runs],
         },
         id="timeline",
     )
 
 
-def epochs_done(record: ReportedRun) -> Knots:
+def epochs_done_by_step(record: RunRecord) -> Knots:
     """Return how many epochs were done at the steps where one ended; the last is taken to be as long as the one before."""
     ends = sorted((step, epoch + 1) for epoch, step in record.epoch_ends.items())
     if not ends:
@@ -49,10 +51,10 @@ def epochs_done(record: ReportedRun) -> Knots:
     if len(knots) > 2:
         before, last, end = (step for step, _ in knots[-3:])
         knots[-1] = (max(end, 2 * last - before), knots[-1][1])
-    return _fewer(_bent(knots))
+    return _subsample_knots(_simplify_knots(knots))
 
 
-def seconds_gone(record: ReportedRun) -> Knots:
+def elapsed_seconds_by_step(record: RunRecord) -> Knots:
     """Return the seconds that had gone at steps; they never fall."""
     curve = record.elapsed
     if curve is None or curve.lowest is None or curve.highest is None:
@@ -65,10 +67,10 @@ def seconds_gone(record: ReportedRun) -> Knots:
         if knots and knots[-1][0] == step:
             knots.pop()
         knots.append((step, float(f"{latest:.6g}")))
-    return _bent(knots, tolerance=knots[-1][1] * TOLERANCE)
+    return _simplify_knots(knots, tolerance=knots[-1][1] * TOLERANCE)
 
 
-def _bent(knots: Knots, tolerance: float = 0.0) -> Knots:
+def _simplify_knots(knots: Knots, tolerance: float = 0.0) -> Knots:
     """Leave out what lies so near to the line between those that stay: epochs of one length need two knots."""
     if not knots:
         return []
@@ -86,12 +88,12 @@ def _slope(start: tuple[float, float], end: tuple[float, float], more: float = 0
     return (end[1] + more - start[1]) / (end[0] - start[0])
 
 
-def _fewer(knots: Knots) -> Knots:
+def _subsample_knots(knots: Knots) -> Knots:
     every = -(-len(knots) // MAX_KNOTS)
     return knots if every < 2 else [*knots[:-1:every], knots[-1]]
 
 
-def epoch_timeline_value(knots: Knots, step: float) -> float:
+def interpolate_knots(knots: Knots, step: float) -> float:
     """Return the value at a step, as the page's script does: on the line, and at the ends what is there."""
     for (left, low), (right, high) in pairwise(knots):
         if step < right:
@@ -99,13 +101,13 @@ def epoch_timeline_value(knots: Knots, step: float) -> float:
     return knots[-1][1]
 
 
-def _epoch_axis(runs: Sequence[dict[str, Knots]], records: Sequence[ReportedRun]) -> dict[str, object] | None:
+def _epoch_axis(runs: Sequence[dict[str, Knots]], records: Sequence[RunRecord]) -> dict[str, object] | None:
     if max(len(record.epoch_ends) for record in records) < 2:
         return None
     drawn = [(run["epoch"], record) for run, record in zip(runs, records, strict=True) if run["epoch"]]
     low = min(knots[0][1] for knots, _ in drawn)
-    high = max(epoch_timeline_value(knots, record.last_step) for knots, record in drawn)
-    return _axis(low, high, "epoch", 1, whole=high - low >= FEW_EPOCHS)
+    high = max(interpolate_knots(knots, record.last_step) for knots, record in drawn)
+    return _axis_for_script(low, high, "epoch", 1, whole=high - low >= FEW_EPOCHS)
 
 
 def _time_axis(runs: Sequence[dict[str, Knots]]) -> dict[str, object] | None:
@@ -117,14 +119,14 @@ def _time_axis(runs: Sequence[dict[str, Knots]]) -> dict[str, object] | None:
     ):
         return None
     unit, scale = next((unit, size) for unit, size, least in TIME_UNITS if high - low >= least * size)
-    return _axis(low, high, unit, scale, whole=False)
+    return _axis_for_script(low, high, unit, scale, whole=False)
 
 
-def _axis(low: float, high: float, unit: str, scale: float, *, whole: bool) -> dict[str, object]:
-    axis = span_axis(low / scale, high / scale, whole=whole)
+def _axis_for_script(low: float, high: float, unit: str, scale: float, *, whole: bool) -> dict[str, object]:
+    axis = exact_linear_axis(low / scale, high / scale, whole=whole)
     return {"x": [axis.low * scale, axis.high * scale], "unit": unit, "ticks": axis_ticks(axis)}
 
 
-def _columns(knots: Iterable[tuple[float, float]]) -> list[list[float]]:
+def _knot_columns(knots: Iterable[tuple[float, float]]) -> list[list[float]]:
     columns = list(zip(*knots, strict=True))
     return [list(column) for column in columns] or [[], []]

@@ -17,7 +17,7 @@ MOST_BATCHES = 1000
 CODE_OF = "the code of "
 
 
-class LoopWishes(NamedTuple):
+class LoopRequests(NamedTuple):
     """What a process wants to happen between two batches."""
 
     signal: int = 0
@@ -28,7 +28,7 @@ class LoopWishes(NamedTuple):
     """Whether it is time for one; rank 0's clock decides."""
 
 
-class RunAgreement:
+class RankAgreement:
     """Asks all ranks, about once a second, so that a batch is not held up by it; alone it answers with what it is asked."""
 
     def __init__(self, world: World | None) -> None:
@@ -46,15 +46,15 @@ class RunAgreement:
         """Let `check` see everybody's facts whenever the ranks are asked and these are not the same."""
         self._facts, self._check = facts, check
 
-    def between_batches(self, wishes: LoopWishes) -> LoopWishes:
+    def between_batches(self, wishes: LoopRequests) -> LoopRequests:
         """Return what all do now; nothing where it is not asked this time, and what is wished for waits."""
         if self._world is None:
             return wishes
         self._left -= 1
         self._batches += 1
-        return self.asked("the end of a batch", wishes) if self._left <= 0 else LoopWishes()
+        return self.asked("the end of a batch", wishes) if self._left <= 0 else LoopRequests()
 
-    def asked(self, what: str, wishes: LoopWishes) -> LoopWishes:
+    def asked(self, what: str, wishes: LoopRequests) -> LoopRequests:
         """Ask all ranks now, and how many batches they have until they are asked again."""
         if self._world is None:
             return wishes
@@ -67,42 +67,42 @@ class RunAgreement:
         # rank 0's number: all ask again behind the same batch
         self._left = max(1, int(found[0][3]))
         self._batches, self._since = 0, time.monotonic()
-        return LoopWishes(
+        return LoopRequests(
             int(max(each[0] for each in found)), any(each[1] for each in found), bool(found[0][2])
         )
 
-    def rank_0_says(self, what: str, mine: bool) -> bool:
+    def broadcast_answer_of_rank_0(self, what: str, mine: bool) -> bool:
         """Return rank 0's answer to a question that every rank asks."""
         return mine if self._world is None else bool(self._world.meet(what, mine)[0][0])
 
     # ------------------------------------------------------------------ what rank 0 finds or makes
 
-    def from_rank_0(self, what: str, make: Callable[[], Any]) -> Any:
+    def broadcast_json_from_rank_0(self, what: str, make: Callable[[], Any]) -> Any:
         """Return on every rank what rank 0 makes: JSON."""
-        return self._given_by_rank_0(what, make, lambda made: json.dumps(made).encode(), json.loads)
+        return self._broadcast_from_rank_0(what, make, lambda made: json.dumps(made).encode(), json.loads)
 
-    def tree_from_rank_0(self, what: str, make: Callable[[], Any]) -> Any:
+    def broadcast_tree_from_rank_0(self, what: str, make: Callable[[], Any]) -> Any:
         """Return on every rank what rank 0 makes: a tree of tensors and plain values."""
-        return self._given_by_rank_0(what, make, pack_rank_message, unpack_rank_message)
+        return self._broadcast_from_rank_0(what, make, pack_rank_message, unpack_rank_message)
 
-    def _given_by_rank_0(
+    def _broadcast_from_rank_0(
         self, what: str, make: Callable[[], Any], pack: Callable[[Any], bytes], unpack: Callable[[bytes], Any]
     ) -> Any:
         world = self._world
         if world is None:
             return make()
         if world.rank:
-            return unpack(world.give_bytes(None, what))
+            return unpack(world.broadcast_bytes(None, what))
         try:
             with world.busy(what):
                 made = make()
         except BaseException as error:
             world.failed(error)
             raise
-        world.give_bytes(pack(made), what)
+        world.broadcast_bytes(pack(made), what)
         return made
 
-    def refuse_differences(
+    def refuse_rank_differences(
         self,
         what: str,
         facts: Callable[[], dict[str, Any]],
@@ -141,11 +141,11 @@ class RunAgreement:
         assert self._world is not None
         return [unpack_rank_message(each) for each in self._world.share_bytes(pack_rank_message(mine), what)]
 
-    def gathered_by_rank_0(self, what: str, mine: Any) -> list[Any]:
+    def gather_trees_on_rank_0(self, what: str, mine: Any) -> list[Any]:
         """Return every rank's tree on rank 0; on the others one's own, in its place."""
         world = self._world
         assert world is not None
-        found = world.bytes_for_rank_0(pack_rank_message(mine), what)
+        found = world.gather_bytes_to_rank_0(pack_rank_message(mine), what)
         if found:
             return [unpack_rank_message(each) for each in found]
         return [mine if rank == world.rank else {} for rank in range(world.size)]

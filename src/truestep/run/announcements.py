@@ -9,11 +9,11 @@ import torch
 from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.run.cursor import RunCursor
 from truestep.run.directory import CHECKPOINTS
-from truestep.run.fingerprint import resume_promise, run_fingerprint
+from truestep.run.fingerprint import resume_exactness_sentence, run_fingerprint
 from truestep.run.state import RunState
 
 
-class RunBeginning(NamedTuple):
+class ResumedRunStart(NamedTuple):
     """What a run goes on from: a checkpoint, the environment it was saved in, what the code has changed since, and how large
     each tracked state is."""
 
@@ -23,7 +23,9 @@ class RunBeginning(NamedTuple):
     tracked: dict[str, str]
 
 
-def said_at_run_start(run: RunState, resumed: RunBeginning | None, tracked: dict[str, str]) -> Iterator[str]:
+def run_start_messages(
+    run: RunState, resumed: ResumedRunStart | None, tracked: dict[str, str]
+) -> Iterator[str]:
     """Yield all that a run says when it starts; `tracked` is how large each thing is that checkpoints keep of the user's."""
     choices = run.context.choices
     if resumed is not None:
@@ -31,21 +33,21 @@ def said_at_run_start(run: RunState, resumed: RunBeginning | None, tracked: dict
             run.secrets.comparable,
             (resumed.environment, run_fingerprint(run.context.device, run.secrets.hash)),
         )
-        promised = resume_promise(saved, now, choices, [*run.edits, *resumed.changed])
-        yield f"going on from {resumed.checkpoint} ({where_run_stands(run.cursor)}); the rest is {promised}"
+        promised = resume_exactness_sentence(saved, now, choices, [*run.edits, *resumed.changed])
+        yield f"going on from {resumed.checkpoint} ({run_position_text(run.cursor)}); the rest is {promised}"
         yield from run.cursor.streams.how_it_resumes()
     elif run.holds_run:
-        yield f"this run was stopped before its first whole checkpoint{_left_in_the_middle(run)}; it starts at the beginning"
+        yield f"this run was stopped before its first whole checkpoint{_mid_batch_checkpoint_text(run)}; it starts at the beginning"
     if resumed is None:
         yield from run.cursor.streams.what_it_costs()
     if tracked:
         listed = ", ".join(f"{name} {size}" for name, size in tracked.items())
         yield f"every checkpoint also keeps what run.track was given, as large as it is now: {listed}"
     yield from (f"{each.name}: {each.value}; {each.reason}" for each in choices if each.weakens)
-    yield from _what_loses_updates(run)
+    yield from _low_precision_weight_warnings(run)
 
 
-def _left_in_the_middle(run: RunState) -> str:
+def _mid_batch_checkpoint_text(run: RunState) -> str:
     """Name what an exception left there to be looked at: it stays until a whole one is saved."""
     from truestep.checkpoints.listing import checkpoint_overview  # a run that goes on never comes here
 
@@ -57,12 +59,12 @@ def _left_in_the_middle(run: RunState) -> str:
     return f", and {left[0].name} ({left[0].summary.reason}) is no state to go on from; copy it if you want to look at it later"
 
 
-def where_run_stands(cursor: RunCursor) -> str:
+def run_position_text(cursor: RunCursor) -> str:
     """Return where a run stands: epochs by how many are done, since the bar counts from 1 and `run.epoch` from 0."""
     return f"step {cursor.step:,}, {cursor.epoch:,} epoch{'s' * (cursor.epoch != 1)} done"
 
 
-def _what_loses_updates(run: RunState) -> Iterator[str]:
+def _low_precision_weight_warnings(run: RunState) -> Iterator[str]:
     """Yield which learners keep their weights in 16 bits alone: a mode whose name many give who mean the mixed one."""
     for name, learner in run.context.learners.items():
         mode = learner.precision
@@ -76,7 +78,7 @@ def _what_loses_updates(run: RunState) -> Iterator[str]:
             )
 
 
-def nothing_is_left(directory: object, cursor: RunCursor, total: int, what: str) -> str:
+def nothing_left_to_do_message(directory: object, cursor: RunCursor, total: int, what: str) -> str:
     """Return what is said where a loop has nothing to do any more; `what` it counts: epochs or steps."""
     if total == 0:
         return (
@@ -93,7 +95,7 @@ def nothing_is_left(directory: object, cursor: RunCursor, total: int, what: str)
     return f'{done}; nothing is left to train. {more}. ts.Run(..., resume="anew") starts a new run beside {directory}'
 
 
-def run_taken_over(directory: object) -> str:
+def run_taken_over_message(directory: object) -> str:
     """Return what is said where a run gives its directory up to another one of the same process."""
     return (
         f"another ts.Run of {directory} was made while one was open, which ends here: a directory is one run's. Make ts.Run once "
@@ -101,7 +103,7 @@ def run_taken_over(directory: object) -> str:
     )
 
 
-def interrupted_body(cursor: RunCursor) -> str:
+def interrupted_body_message(cursor: RunCursor) -> str:
     """Return what is said where a notebook's cell was interrupted in the body of a batch, and may run on."""
     return (
         f"the cell was interrupted in the body of step {cursor.step}: where the loop runs on here, what that body had still to do "
@@ -110,7 +112,7 @@ def interrupted_body(cursor: RunCursor) -> str:
     )
 
 
-def unfinished_body(cursor: RunCursor, saved: str, *, is_dropped: bool) -> str:
+def unfinished_body_message(cursor: RunCursor, saved: str, *, is_dropped: bool) -> str:
     """Return what is said where the process ends in the body of an epoch, and nobody has said whether the training was over.
 
     The process may go on, where an exception was caught by code that lets go of the run.
@@ -123,7 +125,7 @@ def unfinished_body(cursor: RunCursor, saved: str, *, is_dropped: bool) -> str:
     )
 
 
-def stopped_as_asked(directory: object, cursor: RunCursor, saved: str, *, complete: bool) -> str:
+def stopped_by_signal_message(directory: object, cursor: RunCursor, saved: str, *, complete: bool) -> str:
     """Return what is said where a signal has stopped a run between two batches, as it asked."""
     if complete:
         return f"stopped as asked after step {cursor.done}; saved {saved}. A run in {directory} goes on from there."
@@ -133,7 +135,7 @@ def stopped_as_asked(directory: object, cursor: RunCursor, saved: str, *, comple
     )
 
 
-def body_left_undone(cursor: RunCursor, saved: str) -> str:
+def abandoned_body_message(cursor: RunCursor, saved: str) -> str:
     """Return what is said where code around a loop has caught what left a body, and the run ends there."""
     return (
         f"{cursor.body_left} left the body of step {cursor.step}, and was caught: what that body had still to do is not done, so "

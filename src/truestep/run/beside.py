@@ -18,19 +18,19 @@ from truestep.core.errors import LossError, OptionError
 from truestep.core.forks import undo_in_children
 from truestep.core.guidance import guidance
 from truestep.engine.parts import LearnerParts
-from truestep.engine.side_effects import stepped_in_loss
-from truestep.run.calls_by_hand import ignore_calls_by_hand, listen_to_calls_by_hand
-from truestep.run.omissions import RunOmissions
+from truestep.engine.side_effects import step_in_loss_error
+from truestep.run.calls_by_hand import listen_to_manual_torch_calls, stop_listening_to_torch_calls
+from truestep.run.omissions import TrainingOmissionWatcher
 from truestep.run.state import RunState
 
 _CLIPS = {"norm": "ts.ClipNorm(1.0)", "value": "ts.ClipValue(0.5)"}
 _LOOKED_AT = 16  # a backward of another model's, beside hundreds of weights, must stay as fast as it is
 
 
-class BesideUpdates:
+class ManualTorchCallWatcher:
     """Listens to torch's own calls while a run is open (`calls_by_hand.py`)."""
 
-    def __init__(self, run: RunState, omissions: RunOmissions) -> None:
+    def __init__(self, run: RunState, omissions: TrainingOmissionWatcher) -> None:
         self._run, self._context, self._screen, self._omissions = run, run.context, run.screen, omissions
         self._owners: dict[int, LearnerParts] = {}
         self._num_learners = 0
@@ -41,113 +41,125 @@ class BesideUpdates:
 
     def begin(self) -> None:
         """Something is about to be trained."""
-        listen_to_calls_by_hand(self)
-        undo_in_children(self, BesideUpdates.end)  # what a child does to its copies is its own affair
+        listen_to_manual_torch_calls(self)
+        undo_in_children(
+            self, ManualTorchCallWatcher.end
+        )  # what a child does to its copies is its own affair
 
     def end(self) -> None:
         """The run is over: what holds its weights is the user's."""
-        ignore_calls_by_hand(self)
+        stop_listening_to_torch_calls(self)
 
     # ------------------------------------------------------------------ what torch is asked to do
 
     def steps(self, optimizer: Optimizer) -> None:
         """Refuse a second step with an update's gradients; tell of one with gradients of the user's."""
-        if (owner := self._owner_of(optimizer)) is None:
+        if (owner := self._learner_of_optimizer(optimizer)) is None:
             return
         if self._context.is_busy:
-            raise stepped_in_loss(optimizer, owner.name)
+            raise step_in_loss_error(optimizer, owner.name)
         if any(optimizer is each for each in owner.optimizers):
-            by_hand = self._is_by_hand(owner) or not owner.counters.attempts
-            raise OptionError(_said("own_step_by_hand" if by_hand else "own_step", owner))
-        if self._is_kept(optimizer) or not (owner.counters.attempts or self._run.cursor.in_body):
+            by_hand = self._has_manual_gradients(owner) or not owner.counters.attempts
+            raise OptionError(_manual_call_message("own_step_by_hand" if by_hand else "own_step", owner))
+        if self._is_tracked_by_run(optimizer) or not (owner.counters.attempts or self._run.cursor.in_body):
             return
         self._omissions.is_stepped_by_hand = True
         kind = type(optimizer).__name__
-        if self._is_by_hand(owner):
-            self._once("step_by_hand", owner, kind=kind)
+        if self._has_manual_gradients(owner):
+            self._say_once_per_learner("step_by_hand", owner, kind=kind)
         else:
-            raise OptionError(_said("second_step", owner, kind=kind))
+            raise OptionError(_manual_call_message("second_step", owner, kind=kind))
 
     def moves(self, schedule: Any) -> None:
         """Refuse a second schedule, and one of an optimizer that never steps; tell of one that no checkpoint keeps."""
-        owner = self._owner_of(schedule.optimizer)
-        if owner is None or self._is_kept(schedule) or self._is_kept(schedule.optimizer):
+        owner = self._learner_of_optimizer(schedule.optimizer)
+        if owner is None or self._is_tracked_by_run(schedule) or self._is_tracked_by_run(schedule.optimizer):
             return
         kind = type(schedule).__name__
         if not any(schedule.optimizer is each for each in owner.optimizers):
             if owner.counters.attempts and not self._screen.has_said(f"step_by_hand {owner.name}"):
                 raise OptionError(
-                    _said("schedule_of_none", owner, kind=kind, rate=f"{owner.learning_rate:g}")
+                    _manual_call_message(
+                        "schedule_of_none", owner, kind=kind, rate=f"{owner.learning_rate:g}"
+                    )
                 )
         elif owner.schedules.names:
-            raise OptionError(_said("second_schedule", owner, kind=kind, schedule=owner.schedules.names[0]))
+            raise OptionError(
+                _manual_call_message("second_schedule", owner, kind=kind, schedule=owner.schedules.names[0])
+            )
         else:
-            self._once("schedule_by_hand", owner, kind=kind)
+            self._say_once_per_learner("schedule_by_hand", owner, kind=kind)
 
     def clears(self, holder: Optimizer | nn.Module) -> None:
         """Tell of gradients that are cleared, which the next update does."""
         if self._context.is_busy:
             return  # the update looks at its gradients itself
-        owner = self._owner_of(holder) if isinstance(holder, Optimizer) else self._owner_within(holder)
-        if owner is not None and self._holds_an_update(owner):
-            self._once("cleared", owner)
+        owner = (
+            self._learner_of_optimizer(holder)
+            if isinstance(holder, Optimizer)
+            else self._learner_of_module(holder)
+        )
+        if owner is not None and self._has_gradients_of_last_update(owner):
+            self._say_once_per_learner("cleared", owner)
 
     def clips(self, parameters: list[Tensor], by: str) -> None:
         """Refuse to clip gradients that were stepped with already, or are not whole yet."""
-        owner = self._owner_among(parameters)
+        owner = self._learner_of_parameters(parameters)
         if owner is not None and self._context.is_busy:
-            raise LossError(_said("clipped_within", owner, by=by, clip=_CLIPS[by]))
-        if owner is not None and self._holds_an_update(owner):
-            raise OptionError(_said("clipped", owner, by=by, clip=_CLIPS[by]))
+            raise LossError(_manual_call_message("clipped_within", owner, by=by, clip=_CLIPS[by]))
+        if owner is not None and self._has_gradients_of_last_update(owner):
+            raise OptionError(_manual_call_message("clipped", owner, by=by, clip=_CLIPS[by]))
 
     def scales(self, scaler: GradScaler) -> None:
         """Refuse a loss that is multiplied by a factor which nobody takes away."""
         if not scaler.is_enabled():
             return
         if self._context.is_busy:
-            raise LossError(_said("scaled", scale=f"{scaler.get_scale():g}"))
+            raise LossError(_manual_call_message("scaled", scale=f"{scaler.get_scale():g}"))
         self._is_scaled_by_hand = True
 
     def goes_back(self) -> Callable[[], None]:
         """Look whose gradients a backward makes."""
         if self._context.is_busy:
-            return _look_at_nothing
-        before = [(learner, _gradients(learner)) for learner in self._context.learners.values()]
+            return _do_nothing
+        before = [(learner, _gradient_change_marks(learner)) for learner in self._context.learners.values()]
 
-        def look() -> None:
+        def check_changed_gradients() -> None:
             for learner, gradients in before:
-                if _gradients(learner) != gradients:
+                if _gradient_change_marks(learner) != gradients:
                     self._by_hand[learner.name] = learner.counters.attempts
-                    if learner.counters.attempts and not self._is_kept_beside(learner):
-                        self._once("went_back", learner)
+                    if learner.counters.attempts and not self._is_kept_with_own_optimizer(learner):
+                        self._say_once_per_learner("went_back", learner)
 
-        return look
+        return check_changed_gradients
 
-    def cannot_go_back(self, error: RuntimeError) -> None:
+    def explain_failed_scaled_backward(self, error: RuntimeError) -> None:
         """Say of a scaled backward behind an update that the loss of one is a number; one alone is explained by its line."""
         made = any(each.counters.attempts for each in self._context.learners.values())
         if made and self._is_scaled_by_hand and not self._context.is_busy:
-            raise OptionError(_said("backward_behind")) from error
+            raise OptionError(_manual_call_message("backward_behind")) from error
 
     # ------------------------------------------------------------------ whose it is
 
-    def _owner_of(self, optimizer: Optimizer) -> LearnerParts | None:
-        self._find_owners()
+    def _learner_of_optimizer(self, optimizer: Optimizer) -> LearnerParts | None:
+        self._index_learners_by_parameter()
         if (owner := self._of_optimizers.get(optimizer)) is None:
-            owner = self._owner_among(p for group in optimizer.param_groups for p in group["params"])
+            owner = self._learner_of_parameters(
+                p for group in optimizer.param_groups for p in group["params"]
+            )
             if owner is not None:
                 self._of_optimizers[optimizer] = owner
         return owner
 
-    def _owner_among(self, parameters: Any) -> LearnerParts | None:
-        self._find_owners()
+    def _learner_of_parameters(self, parameters: Any) -> LearnerParts | None:
+        self._index_learners_by_parameter()
         return next((owner for each in parameters if (owner := self._owners.get(id(each)))), None)
 
-    def _owner_within(self, module: nn.Module) -> LearnerParts | None:
+    def _learner_of_module(self, module: nn.Module) -> LearnerParts | None:
         """Go by its first parameter: hundreds are not looked at before each step."""
-        return self._owner_among([next(module.parameters(), None)])
+        return self._learner_of_parameters([next(module.parameters(), None)])
 
-    def _find_owners(self) -> None:
+    def _index_learners_by_parameter(self) -> None:
         learners = self._context.learners
         if len(learners) != self._num_learners:
             self._num_learners = len(learners)
@@ -157,38 +169,40 @@ class BesideUpdates:
                 for weight in (*learner.weights.parameters, *learner.weights.stepped)
             }
 
-    def _is_kept(self, each: object) -> bool:
+    def _is_tracked_by_run(self, each: object) -> bool:
         return any(each is kept for kept in self._run.tracked.objects())
 
-    def _is_kept_beside(self, learner: LearnerParts) -> bool:
+    def _is_kept_with_own_optimizer(self, learner: LearnerParts) -> bool:
         """Whether the run keeps an optimizer of the user's that holds its weights."""
         optimizers = (each for each in self._run.tracked.objects() if isinstance(each, Optimizer))
-        return any(self._owner_of(each) is learner for each in optimizers)
+        return any(self._learner_of_optimizer(each) is learner for each in optimizers)
 
-    def _is_by_hand(self, learner: LearnerParts) -> bool:
+    def _has_manual_gradients(self, learner: LearnerParts) -> bool:
         return self._by_hand.get(learner.name) == learner.counters.attempts
 
-    def _holds_an_update(self, learner: LearnerParts) -> bool:
+    def _has_gradients_of_last_update(self, learner: LearnerParts) -> bool:
         """Whether its gradients are those that its last update has stepped with."""
         made = learner.counters.attempts > 0
-        return made and not self._is_by_hand(learner) and not self._is_kept_beside(learner)
+        return (
+            made and not self._has_manual_gradients(learner) and not self._is_kept_with_own_optimizer(learner)
+        )
 
-    def _once(self, what: str, learner: LearnerParts, **values: str) -> None:
+    def _say_once_per_learner(self, what: str, learner: LearnerParts, **values: str) -> None:
         if not self._screen.has_said(key := f"{what} {learner.name}"):
-            site, said = user_call_site(), _said(what, learner, **values)
+            site, said = user_call_site(), _manual_call_message(what, learner, **values)
             self._screen.say_once(f"{site.place}: {said}" if site else said, key)
 
 
-def _said(what: str, owner: LearnerParts | None = None, **values: str) -> str:
+def _manual_call_message(what: str, owner: LearnerParts | None = None, **values: str) -> str:
     """Return what is said of something done beside an update."""
     return guidance("beside an update", what, name=owner.name if owner else "", **values) or what
 
 
-def _look_at_nothing() -> None:
+def _do_nothing() -> None:
     """Look at nothing."""
 
 
-def _gradients(learner: LearnerParts) -> list[tuple[int, int] | None]:
+def _gradient_change_marks(learner: LearnerParts) -> list[tuple[int, int] | None]:
     """Return what tells whether gradients were made or written to, of a few weights from all over the learner."""
     weights = learner.weights.parameters
     return [

@@ -15,16 +15,16 @@ import torch.distributed as dist
 
 from truestep.checkpoints.files import CHUNK_BYTES, CheckpointFiles, sync, write_all
 from truestep.engine.processes.world import Group, World
-from truestep.run.together import LIMIT, sockets_when_used
+from truestep.run.together import LIMIT, lazy_gloo_connections
 
 _CREATE, _WRITE, _SYNC, _CLOSE, _END = range(5)
 _FILE = -1  # the descriptor of the one file that a sender has open
 
 
-def group_for_parts(world: World) -> Group:
+def open_part_transfer_group(world: World) -> Group:
     """Return the group in which they travel, with its sockets open; all ranks ask for it together."""
     if world.carrying is None:
-        with sockets_when_used():
+        with lazy_gloo_connections():
             group = dist.new_group(backend="gloo", timeout=LIMIT)
         world.meet("the sockets for checkpoints")
         # now, while all are here: connecting asks the store, which is no thread's alone
@@ -38,7 +38,7 @@ def group_for_parts(world: World) -> Group:
     return world.carrying
 
 
-class PartSender(CheckpointFiles):
+class CheckpointPartSender(CheckpointFiles):
     """The files of a rank other than 0, which are written by sending them there, one at a time."""
 
     def __init__(self, group: Group) -> None:
@@ -76,16 +76,16 @@ class PartSender(CheckpointFiles):
         try:
             dist.send(torch.tensor([kind, size]), group_dst=0, group=self._group)
             if data is not None and size:
-                dist.send(_tensor_of(data), group_dst=0, group=self._group)
+                dist.send(_uint8_tensor_of_bytes(data), group_dst=0, group=self._group)
         except RuntimeError as error:
             raise OSError(errno.EPIPE, "rank 0, which writes it, can't be reached") from error
 
 
-def _tensor_of(data: memoryview) -> torch.Tensor:
+def _uint8_tensor_of_bytes(data: memoryview) -> torch.Tensor:
     return torch.frombuffer(bytearray(data) if data.readonly else data, dtype=torch.uint8)
 
 
-class PartReceiver:
+class CheckpointPartReceiver:
     """Writes, on rank 0 and in a thread, what the other ranks send of a checkpoint."""
 
     def __init__(self, group: Group, size: int, files: CheckpointFiles | None = None) -> None:
@@ -101,7 +101,9 @@ class PartReceiver:
             self._thread.join()
         self._error = None
         # nobody waits at the process's end for a rank that sends no more
-        self._thread = threading.Thread(target=self._run, args=(folder,), name="truestep-parts", daemon=True)
+        self._thread = threading.Thread(
+            target=self._receive_all_parts, args=(folder,), name="truestep-parts", daemon=True
+        )
         self._thread.start()
 
     def is_done(self) -> bool:
@@ -110,16 +112,16 @@ class PartReceiver:
             raise self._error
         return self._thread is not None and not self._thread.is_alive() and not self._is_cut
 
-    def _run(self, folder: Path) -> None:
+    def _receive_all_parts(self, folder: Path) -> None:
         buffer = torch.empty(CHUNK_BYTES, dtype=torch.uint8)
         for rank in self._ranks:
             try:
-                self._take_part(rank, folder, buffer)
+                self._receive_part_of_rank(rank, folder, buffer)
             except RuntimeError:  # a connection broke: whoever waits finds out whose
                 # the others send on, so that they come to where they are told
                 self._is_cut = True
 
-    def _take_part(self, rank: int, folder: Path, buffer: torch.Tensor) -> None:
+    def _receive_part_of_rank(self, rank: int, folder: Path, buffer: torch.Tensor) -> None:
         """Write what a rank sends until it ends; where the disk fails, the rest is taken and thrown away."""
         head = torch.empty(2, dtype=torch.int64)
         part = _ReceivedPart(self._files, folder)

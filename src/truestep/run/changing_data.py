@@ -2,24 +2,24 @@
 """Data that grows or changes beside the training: its new samples never come, and a resumed run begins with other ones."""
 
 from truestep.core.errors import DataError
-from truestep.engine.data.changing_list import ListChange, ListOfData
+from truestep.engine.data.changing_list import ListChange, WatchedDataList
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
 
 
-def look_at_lists(run: RunState, stream: StreamCursor, *, whole: bool) -> None:
+def check_lists_unchanged(run: RunState, stream: StreamCursor, *, whole: bool) -> None:
     """Refuse a list that has another length than when it was given, and say once where its samples are others.
 
     `whole` where a pass begins: then more than the list's ends are compared.
     """
     for each in stream.source.lists:
         if (change := each.change(whole=whole)) is not None:
-            _tell(run, stream.label, each, change)
+            _warn_of_list_change(run, stream.label, each, change)
 
 
-def _tell(run: RunState, label: str, items: ListOfData, change: ListChange) -> None:
+def _warn_of_list_change(run: RunState, label: str, items: WatchedDataList, change: ListChange) -> None:
     if change.before == change.now:
-        if not _is_kept(run, items):
+        if not _is_tracked_by_run(run, items):
             run.screen.say_once(_MOVED.format(label=label), key=f"moved {label}")
         return
     text = _GROWN.format(label=label, before=change.before, now=change.now)
@@ -28,7 +28,7 @@ def _tell(run: RunState, label: str, items: ListOfData, change: ListChange) -> N
     run.screen.say_once(text, key=f"grown {label}")
 
 
-def _is_kept(run: RunState, items: ListOfData) -> bool:
+def _is_tracked_by_run(run: RunState, items: WatchedDataList) -> bool:
     """Whether run.track or run.state has it: the user's own code brings it to where it was."""
     return any(map(items.is_held_by, [*run.tracked.objects(), *run.user.values()]))
 

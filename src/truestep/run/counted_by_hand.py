@@ -13,31 +13,31 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-from truestep.core.call_site import is_asked_by_loop
+from truestep.core.call_site import is_at_loop_head
 from truestep.core.frames import is_library_file
-from truestep.core.written_source import Loop, loops_around, source_tree
+from truestep.core.written_source import Loop, enclosing_loops, source_tree
 from truestep.run.onward import STEPS
-from truestep.run.pass_batches import Batches, LoopNumbers
+from truestep.run.pass_batches import Batches, RemainingLoopNumbers
 from truestep.run.running_loops import loops_of_run, running_loops
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
-from truestep.run.written_names import WrittenNames
+from truestep.run.written_names import SourceNameResolver
 
 _BODIES = 2  # that are looked at: a batch may be taken before the loop, to look at it
 _DEEPEST = 2  # a name that is made of a name that is made of the run's step
 _ORDERS = (ast.Eq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
-class _Written(NamedTuple):
+class _RunningSource(NamedTuple):
     """Code of the user's that runs, with what its names stand for."""
 
     code: CodeType
-    names: WrittenNames
+    names: SourceNameResolver
     asked_early: set[tuple[CodeType, int]]
     """Where `run.step` was read before the run had gone to its place: it was 0 there, wherever the run goes on."""
 
 
-class CountedByHand:
+class ManualLoopCounterCheck:
     """Looks at the loops around the first batches that lead."""
 
     def __init__(self, run: RunState) -> None:
@@ -50,23 +50,23 @@ class CountedByHand:
             stream.passes == 2
             and stream.batch == 1
             and stream.limit is None
-            and not self._run.cursor.in_epochs
+            and not self._run.cursor.is_in_epoch_body
         ):
-            self._tell_of_passes_without_epochs(stream)
-        found = self._counting_loop() if self._bodies <= _BODIES and stream.name != STEPS else None
+            self._warn_of_manual_epoch_loop(stream)
+        found = self._find_counting_loop() if self._bodies <= _BODIES and stream.name != STEPS else None
         if found is None:
             return
         place, written, count = found
         instead = f"for batch in run.batches({stream.label}, limit={count or '...'}):"
-        if not self._run.cursor.in_epochs:
+        if not self._run.cursor.is_in_epoch_body:
             instead += f", or for step in run.steps({count or '...'}): with next() in its body"
         self._run.screen.say_once(_SAID.format(place=place, written=written, instead=instead))
 
-    def _tell_of_passes_without_epochs(self, stream: StreamCursor) -> None:
+    def _warn_of_manual_epoch_loop(self, stream: StreamCursor) -> None:
         """Tell of `for epoch in range(4):` around passes; a loop that ends by something else may be no loop over epochs."""
         for frame, loops in running_loops(self._run):
-            written = self._written(frame)
-            for bound in (_Bound(each, written) for each in reversed(loops)):
+            written = self._source_of_frame(frame)
+            for bound in (_LoopBound(each, written) for each in reversed(loops)):
                 if bound.counts and bound.count:
                     place = f"{Path(frame.f_code.co_filename).name}:{bound.line}"
                     said = _PASSES.format(
@@ -76,16 +76,16 @@ class CountedByHand:
                 if bound.counts or (bound.is_of_run and not bound.is_pass):
                     return
 
-    def _written(self, frame: FrameType) -> "_Written":
-        names = WrittenNames({**frame.f_globals, **frame.f_locals}, {})
-        return _Written(frame.f_code, names, self._run.asked_early)
+    def _source_of_frame(self, frame: FrameType) -> "_RunningSource":
+        names = SourceNameResolver({**frame.f_globals, **frame.f_locals}, {})
+        return _RunningSource(frame.f_code, names, self._run.asked_early)
 
-    def _counting_loop(self) -> tuple[str, str, str] | None:
+    def _find_counting_loop(self) -> tuple[str, str, str] | None:
         """Return where the loop is that counts, what is written there, and how many it takes."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             is_users = not is_library_file(frame.f_code.co_filename)
-            bounds = self._bounds(frame) if is_users else []
+            bounds = self._loop_bounds_of_frame(frame) if is_users else []
             for at, bound in enumerate(bounds):
                 if bound.is_of_run:
                     return None
@@ -95,22 +95,22 @@ class CountedByHand:
                     place = f"{Path(frame.f_code.co_filename).name}:{bound.line}"
                     return place, bound.written, bound.count if is_whole else ""
             # a pass in a loop of its own is found empty behind a stop, and so are the loops around it
-            if is_users and is_asked_by_loop(frame) and not _is_generator(frame):
+            if is_users and is_at_loop_head(frame) and not _is_generator(frame):
                 return None
             frame = frame.f_back
         return None
 
-    def _bounds(self, frame: FrameType) -> list["_Bound"]:
-        written = self._written(frame)
-        bounds = (_Bound(loop, written) for loop in self._loops(frame))
+    def _loop_bounds_of_frame(self, frame: FrameType) -> list["_LoopBound"]:
+        written = self._source_of_frame(frame)
+        bounds = (_LoopBound(loop, written) for loop in self._loops_asking_for_batches(frame))
         # a pass in a generator of the user's gives its batches to whoever asks that for them
         return [each for each in bounds if not (each.is_pass and _is_generator(frame))]
 
-    def _loops(self, frame: FrameType) -> Iterator[Loop]:
+    def _loops_asking_for_batches(self, frame: FrameType) -> Iterator[Loop]:
         """Yield the loops in which a batch is asked for, innermost first; of those in which the run itself was made, none."""
-        loops = loops_around(frame)[::-1]
-        if is_asked_by_loop(frame) and not _is_generator(frame):
-            loops = [each for each in loops if _is_at_head(each, frame.f_lineno)][:1]
+        loops = enclosing_loops(frame)[::-1]
+        if is_at_loop_head(frame) and not _is_generator(frame):
+            loops = [each for each in loops if _is_line_in_loop_head(each, frame.f_lineno)][:1]
         return (each for each in reversed(loops_of_run(self._run, frame)) if each in loops)
 
 
@@ -118,15 +118,15 @@ def _is_generator(frame: FrameType) -> bool:
     return bool(frame.f_code.co_flags & inspect.CO_GENERATOR)
 
 
-def _is_at_head(loop: Loop, line: int) -> bool:
+def _is_line_in_loop_head(loop: Loop, line: int) -> bool:
     return isinstance(loop, ast.For) and loop.lineno <= line <= (loop.iter.end_lineno or 0)
 
 
-class _Bound:
+class _LoopBound:
     """What ends a loop: the run, a count that begins anew with the process, or something that nobody knows."""
 
-    def __init__(self, loop: Loop, written: _Written) -> None:
-        self._loop, self._written = loop, written
+    def __init__(self, loop: Loop, written: _RunningSource) -> None:
+        self._loop, self._source_of_frame = loop, written
         self.line, self.written = loop.lineno, ast.unparse(loop).partition("\n")[0]
         self.count = ""
         """How many batches it takes, as it is written."""
@@ -135,44 +135,46 @@ class _Bound:
             [*ast.walk(head)],
             [each for each in ast.walk(head) if isinstance(each, ast.Call)],
         )
-        self.counts, self.is_pass = False, self._is_over("batches")
+        self.counts, self.is_pass = False, self._has_run_call_in_head("batches")
         """Whether it goes through a pass of the run's."""
         self.is_of_run = False
-        reads_state = any(map(self._reads_state, ast.walk(loop)))
-        if reads_state or self._is_over("epochs", "steps") or self._breaks_by_step():
+        reads_state = any(map(self._is_run_state_attribute, ast.walk(loop)))
+        if reads_state or self._has_run_call_in_head("epochs", "steps") or self._has_break_at_run_step():
             self.is_of_run = True
-        elif self._breaks_by_count() or self._is_cut():
-            self.counts = not _ends_with_data(loop)
-        elif self.is_pass or self._reads_place(head):
+        elif self._has_break_at_counter() or self._is_cut_by_zip_or_islice():
+            self.counts = not _has_next_ended_by_data(loop)
+        elif self.is_pass or self._is_derived_from_run_position(head):
             self.is_of_run = True
-        elif self._is_range_anew() or (isinstance(loop, ast.While) and self._compares_counter(head)):
-            self.counts = not _ends_with_data(loop)
+        elif self._is_range_from_constant() or (
+            isinstance(loop, ast.While) and self._is_counter_comparison(head)
+        ):
+            self.counts = not _has_next_ended_by_data(loop)
 
-    def _is_over(self, *calls: str) -> bool:
+    def _has_run_call_in_head(self, *calls: str) -> bool:
         for each in self._head:
-            if isinstance(each, ast.Attribute) and each.attr in calls and self._is_run(each.value):
+            if isinstance(each, ast.Attribute) and each.attr in calls and self._is_run_object(each.value):
                 return True
             if isinstance(each, ast.Name):
-                value = self._written.names.value(each)
-                if isinstance(value, Batches if "batches" in calls else LoopNumbers):
+                value = self._source_of_frame.names.value(each)
+                if isinstance(value, Batches if "batches" in calls else RemainingLoopNumbers):
                     return True
         return False
 
-    def _is_cut(self) -> bool:
+    def _is_cut_by_zip_or_islice(self) -> bool:
         """Whether `zip(range(n), batches)` or `islice(batches, n)` ends it."""
         if any(word.arg == "limit" for each in self._calls for word in each.keywords):
             return False
         for each in self._calls:
-            if _called(each) == "islice" and len(each.args) > 1:
+            if _last_name_of_call(each) == "islice" and len(each.args) > 1:
                 self.count = ast.unparse(each.args[-1])
-                return not self._reads_place(each.args[-1])
-            if _called(each) == "zip" and any(map(_is_range, each.args)):
-                return self._is_range_anew()
+                return not self._is_derived_from_run_position(each.args[-1])
+            if _last_name_of_call(each) == "zip" and any(map(_is_range_call, each.args)):
+                return self._is_range_from_constant()
         return False
 
-    def _is_range_anew(self) -> bool:
+    def _is_range_from_constant(self) -> bool:
         """Whether it goes through a range that begins at a number; one that begins at a variable may begin where the run is."""
-        found = next((each for each in self._calls if _is_range(each) and each.args), None)
+        found = next((each for each in self._calls if _is_range_call(each) and each.args), None)
         if found is None or isinstance(self._loop, ast.While) or isinstance(found.args[0], ast.Starred):
             return False
         first, last = (
@@ -181,129 +183,152 @@ class _Bound:
         begins = first.value if isinstance(first, ast.Constant) else 0
         self.count = ast.unparse(last) if begins == 0 else f"{ast.unparse(last)} - {begins!r}"
         nodes = [*ast.walk(first)]
-        made = [self._values(each.id) for each in nodes if isinstance(each, ast.Name)]
+        made = [self._values_assigned_to(each.id) for each in nodes if isinstance(each, ast.Name)]
         nodes += [inner for values in made for value in values for inner in ast.walk(value)]
-        is_anew = isinstance(first, ast.Constant) or any(map(self._asks_early, nodes))
-        return is_anew and not self._reads_place(last)
+        is_anew = isinstance(first, ast.Constant) or any(map(self._is_run_step_before_update, nodes))
+        return is_anew and not self._is_derived_from_run_position(last)
 
-    def _breaks_by_step(self) -> bool:
+    def _has_break_at_run_step(self) -> bool:
         """Whether the body leaves the loop where the run has come to a step."""
-        leaving = [each for each in self._loop.body if isinstance(each, ast.If) and _leaves(each)]
-        return any(self._asks_step(each) for node in leaving for each in ast.walk(node.test))
+        leaving = [
+            each for each in self._loop.body if isinstance(each, ast.If) and _has_break_or_return(each)
+        ]
+        return any(self._is_run_step_or_epoch(each) for node in leaving for each in ast.walk(node.test))
 
-    def _breaks_by_count(self) -> bool:
+    def _has_break_at_counter(self) -> bool:
         """Whether the body leaves the loop where `enumerate` or `n += 1` has come to a number."""
         return any(
-            isinstance(each, ast.If) and _leaves(each) and self._compares_counter(each.test, each)
+            isinstance(each, ast.If)
+            and _has_break_or_return(each)
+            and self._is_counter_comparison(each.test, each)
             for each in self._loop.body
         )
 
-    def _compares_counter(self, test: ast.expr, leaving: ast.If | None = None) -> bool:
+    def _is_counter_comparison(self, test: ast.expr, leaving: ast.If | None = None) -> bool:
         if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], _ORDERS):
             return False
-        sides, counters = (test.left, test.comparators[0]), self._counters()
+        sides, counters = (test.left, test.comparators[0]), self._counters_in_body()
         for one, other in (sides, sides[::-1]):
             counter = one.left if isinstance(one, ast.BinOp) else one
-            if isinstance(counter, ast.Name) and counter.id in counters and not self._reads_place(other):
+            if (
+                isinstance(counter, ast.Name)
+                and counter.id in counters
+                and not self._is_derived_from_run_position(other)
+            ):
                 more = counters[counter.id]
                 is_strict = isinstance(test.ops[0], (ast.Gt, ast.Lt))
                 if isinstance(one, ast.BinOp):
-                    more = None if more is None else _less_what_is_added(more, one)
+                    more = None if more is None else _subtract_added_constant(more, one)
                 if more is not None and leaving is not None:
-                    more += 1 + is_strict - self._is_raised_before(counter.id, leaving)
-                    more -= not self._updates_before(leaving)
+                    more += 1 + is_strict - self._is_incremented_before(counter.id, leaving)
+                    more -= not self._has_update_before_exit(leaving)
                 elif more is not None:  # a loop that goes on while it holds
                     more += not is_strict
-                self.count = "" if more is None else _plus(other, more)
+                self.count = "" if more is None else _sum_as_source_text(other, more)
                 few = ("0", "1") if self.count else (0, 1)  # a look at one batch
                 return (self.count or getattr(other, "value", None)) not in few
         return False
 
-    def _counters(self) -> dict[str, int | None]:
+    def _counters_in_body(self) -> dict[str, int | None]:
         """Return the variables that go up by one in each body, with the number that each begins below; None where it is unknown."""
-        added = [each.target for each in self._loop.body if isinstance(each, ast.AugAssign) and _is_one(each)]
-        names = [each.id for each in added if isinstance(each, ast.Name) and self._begins_at_number(each.id)]
-        found = {name: _below([*self._values(name)]) for name in names}
-        calls = {_called(each): each for each in self._calls}
+        added = [
+            each.target
+            for each in self._loop.body
+            if isinstance(each, ast.AugAssign) and _is_increment_by_one(each)
+        ]
+        names = [
+            each.id
+            for each in added
+            if isinstance(each, ast.Name) and self._is_initialized_to_constant(each.id)
+        ]
+        found = {name: _start_below_zero([*self._values_assigned_to(name)]) for name in names}
+        calls = {_last_name_of_call(each): each for each in self._calls}
         if isinstance(self._loop, ast.For):
             target = self._loop.target
             if (call := calls.get("enumerate")) and isinstance(target, ast.Tuple):
-                found[ast.unparse(target.elts[0])] = _below(_start(call, 1))
+                found[ast.unparse(target.elts[0])] = _start_below_zero(_counting_start_arguments(call, 1))
             elif call := calls.get("count"):
-                found[ast.unparse(target)] = _below(_start(call, 0))
+                found[ast.unparse(target)] = _start_below_zero(_counting_start_arguments(call, 0))
         return found
 
-    def _is_raised_before(self, name: str, leaving: ast.If) -> bool:
+    def _is_incremented_before(self, name: str, leaving: ast.If) -> bool:
         before = self._loop.body[: self._loop.body.index(leaving)]
         return any(isinstance(each, ast.AugAssign) and _is_name(each.target, name) for each in before)
 
-    def _updates_before(self, leaving: ast.If) -> bool:
+    def _has_update_before_exit(self, leaving: ast.If) -> bool:
         """Whether a body that leaves the loop has made its update; where none is written there, whether it has called anything."""
         place = self._loop.body.index(leaving)
         before, behind = self._loop.body[:place], self._loop.body[place + 1 :]
-        if any(map(_updates, (*before, *behind))):
-            return any(map(_updates, before))
+        if any(map(_has_update_call, (*before, *behind))):
+            return any(map(_has_update_call, before))
         calls = [each for part in before for each in ast.walk(part) if isinstance(each, ast.Call)]
-        return any(_called(each) != "next" for each in calls)
+        return any(_last_name_of_call(each) != "next" for each in calls)
 
-    def _begins_at_number(self, name: str) -> bool:
+    def _is_initialized_to_constant(self, name: str) -> bool:
         stored = [
             each
             for statement in self._loop.body
             for each in ast.walk(statement)
             if isinstance(each, ast.Assign)
         ]
-        values = self._values(name)
+        values = self._values_assigned_to(name)
         is_set_within = any(each.value in values for each in stored)
         return not is_set_within and bool(values) and all(isinstance(each, ast.Constant) for each in values)
 
-    def _values(self, name: str) -> list[ast.expr]:
+    def _values_assigned_to(self, name: str) -> list[ast.expr]:
         """Return all that is assigned to a variable in its file."""
-        tree = source_tree(self._written.code.co_filename)
+        tree = source_tree(self._source_of_frame.code.co_filename)
         found = [each for each in (ast.walk(tree) if tree else ()) if isinstance(each, ast.Assign)]
         return [each.value for each in found if any(_is_name(target, name) for target in each.targets)]
 
-    def _reads_place(self, node: ast.expr, depth: int = 0) -> bool:
+    def _is_derived_from_run_position(self, node: ast.expr, depth: int = 0) -> bool:
         """Whether what is written asks the run where it stands, or what is left, or a name that was made of that."""
         for each in ast.walk(node):
-            is_asked = self._asks_step(each)
-            if is_asked and (isinstance(self._loop, ast.While) or not self._asks_early(each)):
+            is_asked = self._is_run_step_or_epoch(each)
+            if is_asked and (isinstance(self._loop, ast.While) or not self._is_run_step_before_update(each)):
                 return True
-            if isinstance(each, ast.Call) and _called(each) == "len" and each.args:
-                return isinstance(self._written.names.value(each.args[0]), Batches)
+            if isinstance(each, ast.Call) and _last_name_of_call(each) == "len" and each.args:
+                return isinstance(self._source_of_frame.names.value(each.args[0]), Batches)
             if isinstance(each, ast.Name) and depth < _DEEPEST:
-                return any(self._reads_place(value, depth + 1) for value in self._values(each.id))
+                return any(
+                    self._is_derived_from_run_position(value, depth + 1)
+                    for value in self._values_assigned_to(each.id)
+                )
         return False
 
-    def _asks_step(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Attribute) and node.attr in ("step", "epoch") and self._is_run(node.value)
+    def _is_run_step_or_epoch(self, node: ast.AST) -> bool:
+        return (
+            isinstance(node, ast.Attribute)
+            and node.attr in ("step", "epoch")
+            and self._is_run_object(node.value)
+        )
 
-    def _asks_early(self, node: ast.AST) -> bool:
-        if not isinstance(node, ast.Attribute) or not self._asks_step(node):
+    def _is_run_step_before_update(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Attribute) or not self._is_run_step_or_epoch(node):
             return False
-        return (self._written.code, node.lineno) in self._written.asked_early
+        return (self._source_of_frame.code, node.lineno) in self._source_of_frame.asked_early
 
-    def _reads_state(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Attribute) and node.attr == "state" and self._is_run(node.value)
+    def _is_run_state_attribute(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Attribute) and node.attr == "state" and self._is_run_object(node.value)
 
-    def _is_run(self, node: ast.expr) -> bool:
-        return type(self._written.names.value(node)).__name__ == "Run"
+    def _is_run_object(self, node: ast.expr) -> bool:
+        return type(self._source_of_frame.names.value(node)).__name__ == "Run"
 
 
-def _below(starts: list[ast.expr]) -> int | None:
+def _start_below_zero(starts: list[ast.expr]) -> int | None:
     """Return how far below 0 counting begins, by what is written as its start; None where it is not one whole number."""
     values = [each.value if isinstance(each, ast.Constant) else None for each in starts]
     first = values[0]
     return -first if type(first) is int and values == [first] * len(values) else None
 
 
-def _start(call: ast.Call, place: int) -> list[ast.expr]:
+def _counting_start_arguments(call: ast.Call, place: int) -> list[ast.expr]:
     """Return what a call of `enumerate` or `count` begins with, 0 by default."""
     given = [*call.args[place : place + 1], *(each.value for each in call.keywords if each.arg == "start")]
     return given or [ast.Constant(0)]
 
 
-def _less_what_is_added(more: int, computed: ast.BinOp) -> int | None:
+def _subtract_added_constant(more: int, computed: ast.BinOp) -> int | None:
     """Return `more` for `counter + 1` in the place of the counter; None for what else is computed of it."""
     added = computed.right
     if not isinstance(added, ast.Constant) or type(added.value) is not int:
@@ -313,7 +338,7 @@ def _less_what_is_added(more: int, computed: ast.BinOp) -> int | None:
     return None if sign is None else more + sign * added.value
 
 
-def _plus(number: ast.expr, more: int) -> str:
+def _sum_as_source_text(number: ast.expr, more: int) -> str:
     """Return a number, or what stands for one, and so many more, as it is written."""
     if isinstance(number, ast.Constant) and type(number.value) is int:
         return str(number.value + more)
@@ -321,20 +346,20 @@ def _plus(number: ast.expr, more: int) -> str:
     return written if more == 0 else f"{written} {'+' if more > 0 else '-'} {abs(more)}"
 
 
-def _updates(statement: ast.stmt) -> bool:
+def _has_update_call(statement: ast.stmt) -> bool:
     calls = (each for each in ast.walk(statement) if isinstance(each, ast.Call))
-    return any(_called(each) == "update" for each in calls)
+    return any(_last_name_of_call(each) == "update" for each in calls)
 
 
-def _called(call: ast.Call) -> str:
+def _last_name_of_call(call: ast.Call) -> str:
     return ast.unparse(call.func).rpartition(".")[2]
 
 
-def _is_range(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and _called(node) in ("range", "trange")
+def _is_range_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _last_name_of_call(node) in ("range", "trange")
 
 
-def _is_one(node: ast.AugAssign) -> bool:
+def _is_increment_by_one(node: ast.AugAssign) -> bool:
     return isinstance(node.op, ast.Add) and isinstance(node.value, ast.Constant) and node.value.value == 1
 
 
@@ -342,14 +367,14 @@ def _is_name(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _leaves(node: ast.If) -> bool:
+def _has_break_or_return(node: ast.If) -> bool:
     return any(isinstance(each, ast.Break | ast.Return) for each in node.body)
 
 
-def _ends_with_data(loop: Loop) -> bool:
+def _has_next_ended_by_data(loop: Loop) -> bool:
     """Whether the body asks for a batch so that the end of the data ends the loop, whatever it counts."""
     for each in ast.walk(loop):
-        if isinstance(each, ast.Call) and _called(each) == "next" and len(each.args) == 2:
+        if isinstance(each, ast.Call) and _last_name_of_call(each) == "next" and len(each.args) == 2:
             return True
         if isinstance(each, ast.ExceptHandler) and any(
             isinstance(one, ast.Break | ast.Return) for one in each.body

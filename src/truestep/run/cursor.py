@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import DataError, OptionError
-from truestep.core.wording import a_type, counted
+from truestep.core.wording import a_type, plural
 from truestep.engine.data import BatchSource
-from truestep.engine.data.held_files import sizes_by_name, sizes_changed
+from truestep.engine.data.held_files import changed_file_sizes_text, file_sizes_by_name
 from truestep.run.directory import START_ANEW
 from truestep.run.onward import STEPS, RunStepNumbers
 from truestep.run.stream_cursor import StreamCursor
@@ -24,7 +24,7 @@ from truestep.run.stream_cursor import StreamCursor
 class RunStreams(dict[str, StreamCursor]):
     """The streams in the order in which they were made."""
 
-    def stream_of(self, source: BatchSource) -> StreamCursor:
+    def stream_of_source(self, source: BatchSource) -> StreamCursor:
         """Return the stream of a source that `run.data` made."""
         for stream in self.values():
             if stream.source is source:
@@ -49,21 +49,21 @@ class RunStreams(dict[str, StreamCursor]):
     @property
     def num_sources(self) -> int:
         """How many sources `run.data` has made."""
-        return sum(name != STEPS for name in self._opened())
+        return sum(name != STEPS for name in self._streams_with_data())
 
     @property
     def labels(self) -> set[str]:
         """What the user knows the data by that is made."""
-        return {each.label for each in self._opened().values()}
+        return {each.label for each in self._streams_with_data().values()}
 
-    def _opened(self) -> dict[str, StreamCursor]:
+    def _streams_with_data(self) -> dict[str, StreamCursor]:
         """Return the streams whose data is there by now."""
         awaited = SourceAwaitedByRun
         return {name: each for name, each in self.items() if not isinstance(each.source, awaited)}
 
     def steps(self, total: int) -> StreamCursor:
         """Return the stream of the numbers of steps, which goes on where it was, now to `total`."""
-        stream = self._steps()
+        stream = self._steps_stream()
         source: Any = stream.source
         # the code may ask for more steps now than when the run was saved
         source.total = total
@@ -72,7 +72,7 @@ class RunStreams(dict[str, StreamCursor]):
             stream.go_on(finished=stream.finished and stream.batch >= total)
         return stream
 
-    def _steps(self) -> StreamCursor:
+    def _steps_stream(self) -> StreamCursor:
         if STEPS not in self:
             self[STEPS] = StreamCursor(STEPS, RunStepNumbers(), STEPS)
         return self[STEPS]
@@ -81,7 +81,7 @@ class RunStreams(dict[str, StreamCursor]):
         """Return for each stream that has something to say from where it goes on."""
         found = [(each.label, each.how_it_resumes) for each in self.values()]
         found += [
-            (each.label, sizes_changed(each.files_before, sizes_by_name(each.source.files())))
+            (each.label, changed_file_sizes_text(each.files_before, file_sizes_by_name(each.source.files())))
             for each in self.values()
         ]
         return [f"{label!r}: {how}" for label, how in found if how]
@@ -93,7 +93,11 @@ class RunStreams(dict[str, StreamCursor]):
 
     def drawn(self) -> dict[str, float]:
         """Return how many samples were drawn from each source of a mixture in the pass under way, as values to log."""
-        mixed = [(each.label, drawn) for each in self._opened().values() if (drawn := each.source.drawn())]
+        mixed = [
+            (each.label, drawn)
+            for each in self._streams_with_data().values()
+            if (drawn := each.source.drawn())
+        ]
         return {
             f"drawn/{label}/{name}" if len(mixed) > 1 else f"drawn/{name}": float(number)
             for label, drawn in mixed
@@ -105,7 +109,7 @@ class RunStreams(dict[str, StreamCursor]):
         found = []
         for name, saved in saved_streams.items():
             if name == STEPS:
-                self._steps()
+                self._steps_stream()
             label = saved.get("label", name)
             if name in self:
                 found += _data_changed_messages(label, self[name].changes(saved))
@@ -213,7 +217,7 @@ class RunCursor:
             stream.crossed = stream.crossed or (stream.beside and stream.reader is not None)
 
     @property
-    def is_half_done(self) -> bool:
+    def is_body_half_done(self) -> bool:
         """Whether the body of the newest batch had still something to do, and nobody has said that the training is over."""
         return self.half_done or (bool(self.body_left) and not self.finished)
 
@@ -237,7 +241,7 @@ class RunCursor:
     def take_up(self) -> None:
         """The loop was left to the notebook: what runs it again goes on here, as a resumed run does."""
         # asked first: it is what `epochs` says, which is forgotten here
-        in_epochs = self.in_epochs
+        in_epochs = self.is_in_epoch_body
         self.left, self.leader, self.epochs, self.in_epoch_body = False, None, None, False
         self.steps_failed = self.body_left = ""
         for stream in self.streams.values():
@@ -246,7 +250,13 @@ class RunCursor:
     def refuse_epochs_begun_again(self, directory: Path) -> None:
         """Raise an OptionError where an exception ended the loop over the epochs behind a batch: its body is half done."""
         has_begun = any(stream.passes for stream in self.streams.values())
-        if not self.in_epoch_body or self.in_epochs or self.is_broken_off or self.finished or not has_begun:
+        if (
+            not self.in_epoch_body
+            or self.is_in_epoch_body
+            or self.is_broken_off
+            or self.finished
+            or not has_begun
+        ):
             return
         raise OptionError(
             f"The loop over run.epochs was ended within epoch {self.epoch + 1}, after step {self.step}, as by an exception: to "
@@ -265,37 +275,39 @@ class RunCursor:
                 "checkpoint."
             )
 
-    def refuse_updates_behind(self) -> None:
+    def refuse_updates_after_loop(self) -> None:
         """Raise an OptionError before an update behind a loop that gave nothing, where the checkpoint holds it already."""
         count, step = self.restored_behind
-        if count and self.step == step and self.is_behind_a_loop:
+        if count and self.step == step and self.is_after_a_loop:
             self.has_refused = True
             loop = self.is_over or f"run.epochs({self.num_epochs})"
             raise OptionError(
                 f"net.update stands behind {loop}, which has nothing left to train, and the checkpoint holds what it "
-                f"changed there ({counted(count, 'update')}): each start would make it once more. Write it into the loop; or, to "
+                f"changed there ({plural(count, 'update')}): each start would make it once more. Write it into the loop; or, to "
                 "make it once, if 'last' not in run.state: net.update(loss, batch); run.state['last'] = True"
             )
 
     @property
-    def is_behind_a_loop(self) -> bool:
+    def is_after_a_loop(self) -> bool:
         """Whether a loop over epochs or steps is over, be it by `break`, and no pass reads behind it."""
         over = bool(self.is_over) or self.is_broken_off
         return over and not any(stream.reader is not None for stream in self.streams.values())
 
     @property
-    def in_epochs(self) -> bool:
+    def is_in_epoch_body(self) -> bool:
         """Whether the body of an epoch runs, which runs again from its top after a resume."""
         return self.epochs is not None
 
     @property
-    def is_behind_a_pass(self) -> bool:
+    def is_after_a_pass(self) -> bool:
         """Whether a body that is resumed here comes, or may come, to a pass that is over and gives it nothing."""
         streams = [stream for stream in self.streams.values() if stream.passes]
-        return sum(stream.passes for stream in streams) > 1 or any(map(StreamCursor.may_be_over, streams))
+        return sum(stream.passes for stream in streams) > 1 or any(
+            map(StreamCursor.is_possibly_over, streams)
+        )
 
     @property
-    def is_in_first_pass(self) -> bool:
+    def is_in_first_pass_of_epoch(self) -> bool:
         """Whether no pass of this epoch is over that a resumed body would find empty."""
         return sum(stream.passes for stream in self.streams.values()) <= 1
 
@@ -310,9 +322,9 @@ class RunCursor:
         streams = self.streams.values() if self.leader is None else [self.leader]
         return any(stream.in_body for stream in streams)
 
-    def num_left(self, stream: StreamCursor, limit: int | None) -> int | None:
+    def num_batches_left(self, stream: StreamCursor, limit: int | None) -> int | None:
         """Return how many batches a loop over a stream that begins now gives; None where nobody knows."""
-        return 0 if self.finished else stream.num_left(limit)
+        return 0 if self.finished else stream.num_batches_left(limit)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in everything."""
@@ -322,7 +334,7 @@ class RunCursor:
             "step": self.done,
             "streams": streams,
             "finished": self.finished,
-            "behind": self.is_behind_a_pass,
+            "behind": self.is_after_a_pass,
             "most_updates": self.most_updates,
             **({"updates_behind": self.updates_behind} if self.updates_behind else {}),
         }
@@ -339,7 +351,7 @@ class RunCursor:
     @property
     def is_in_loop(self) -> bool:
         """Whether the body of an epoch runs, or that of a pass."""
-        return self.in_epochs or any(stream.reader is not None for stream in self.streams.values())
+        return self.is_in_epoch_body or any(stream.reader is not None for stream in self.streams.values())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the place in everything."""

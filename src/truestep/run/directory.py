@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from truestep.checkpoints.names import LOCK
 from truestep.core.errors import OptionError, RunDirectoryError, check_choice
 from truestep.core.files import is_unfinished_file, read_regular_file, replacing_file
-from truestep.core.system import leads_through_folders, takes_long_paths
+from truestep.core.system import is_path_with_folder, supports_long_paths
 from truestep.mirror.folder import MIRROR, read_mirror_mark
 from truestep.run.launchers import LauncherJob, launcher_job
 from truestep.run.options import RESUME, Resume
-from truestep.run.own_code import name_of_run_script
-from truestep.run.secrets import SALT, RunSecrets
+from truestep.run.own_code import script_name
+from truestep.run.secrets import SALT, RunSecretsHider
 
 SCHEMA_VERSION = 1
 CONFIG = "config.json"
@@ -52,9 +52,13 @@ def choose_run_directory(directory: Path | None, resume: Resume) -> Path:
         )
     if directory is not None and resume != "anew":
         return directory
-    base = directory or Path("runs").absolute() / name_of_run_script()
+    base = directory or Path("runs").absolute() / script_name()
     launched = launcher_job()
-    if launched is not None and launched.is_restart and (found := _of_earlier_attempt(base, launched)):
+    if (
+        launched is not None
+        and launched.is_restart
+        and (found := _directory_of_earlier_attempt(base, launched))
+    ):
         return found
     return _make_numbered_directory(base, launched)
 
@@ -72,7 +76,7 @@ def _check_resume(resume: object) -> None:
             'one beside it, resume="never" refuses. Without resume= the run goes on.'
         )
     if isinstance(resume, Path) or (
-        isinstance(resume, str) and (leads_through_folders(resume) or Path(resume).suffix)
+        isinstance(resume, str) and (is_path_with_folder(resume) or Path(resume).suffix)
     ):
         raise OptionError(
             f"ts.Run(resume={str(resume)!r}) names a file, and a run goes on from the newest sound checkpoint of its own directory "
@@ -89,7 +93,11 @@ def _check_resume(resume: object) -> None:
 
 def _make_numbered_directory(base: Path, launched: LauncherJob | None) -> Path:
     """Make the first numbered directory that is free; two processes at once get two."""
-    number = max([1, *(number for number, _ in _numbered(base))]) if base.exists() or _numbered(base) else 0
+    number = (
+        max([1, *(number for number, _ in _numbered_directories(base))])
+        if base.exists() or _numbered_directories(base)
+        else 0
+    )
     while True:
         number += 1
         path = base if number == 1 else base.with_name(f"{base.name}-{number}")
@@ -106,12 +114,12 @@ def _make_numbered_directory(base: Path, launched: LauncherJob | None) -> Path:
         return path
 
 
-def _of_earlier_attempt(base: Path, launched: LauncherJob) -> Path | None:
+def _directory_of_earlier_attempt(base: Path, launched: LauncherJob) -> Path | None:
     """Return the first directory that the job made and this attempt of it has not come to yet.
 
     So a job that makes several runs one after another finds each of them again, in the same order.
     """
-    for _, path in [(1, base), *_numbered(base)]:
+    for _, path in [(1, base), *_numbered_directories(base)]:
         try:
             content = json.loads(read_regular_file(path / LAUNCHED))
             job, attempts = content["job"], list(content["attempts"])
@@ -124,7 +132,7 @@ def _of_earlier_attempt(base: Path, launched: LauncherJob) -> Path | None:
     return None
 
 
-def _numbered(base: Path) -> list[tuple[int, Path]]:
+def _numbered_directories(base: Path) -> list[tuple[int, Path]]:
     """Return x-2, x-3 and so on beside x, in order."""
     pattern = re.compile(re.escape(base.name) + r"-([2-9]|[1-9]\d+)")
     found = [
@@ -135,9 +143,9 @@ def _numbered(base: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
-def ways_out_for_run(directory: Path) -> str:
+def how_to_start_or_go_on_text(directory: Path) -> str:
     """Return the end of a refusal: how to start anew, and how to go on as the code is."""
-    numbers = [number for number, _ in _numbered(directory)]
+    numbers = [number for number, _ in _numbered_directories(directory)]
     new = f"{directory.name}-{max([1, *numbers]) + 1}"
     return (
         f'Two ways on: ts.Run(..., resume="anew") starts a new run beside it, in {new}; '
@@ -145,11 +153,11 @@ def ways_out_for_run(directory: Path) -> str:
     )
 
 
-def refused_run_edits(kind: type[Exception], edits: Sequence[str], directory: Path) -> Exception:
+def changed_settings_error(kind: type[Exception], edits: Sequence[str], directory: Path) -> Exception:
     """Return the error for settings that the code gives otherwise than the run was started with."""
     listed = "\n".join(edits)
     return kind(
-        f"{listed}\nA run that goes on with another value is another run. {ways_out_for_run(directory)}"
+        f"{listed}\nA run that goes on with another value is another run. {how_to_start_or_go_on_text(directory)}"
     )
 
 
@@ -159,30 +167,30 @@ def open_run_directory(
     resume: Resume,
     *,
     hold: Callable[[], object],
-    secrets: RunSecrets,
+    secrets: RunSecretsHider,
 ) -> OpenedRunDirectory:
     """Take `directory` for the run that `config` describes.
 
     `hold` takes its lock, before anything is written there. Raises RunDirectoryError where it holds another run, something
     else, or is not what `resume` asks for.
     """
-    _check(directory, config, resume, secrets)
+    _check_directory_holds_run(directory, config, resume, secrets)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        _refuse_long_path(directory)
+        _refuse_too_long_path(directory)
         raise RunDirectoryError(f"The run directory {directory} can't be made: {error.strerror}.") from error
-    _refuse_long_path(directory)
+    _refuse_too_long_path(directory)
     hold()
     # again: another process may have been here before the lock
-    opened = _check(directory, config, resume, secrets)
+    opened = _check_directory_holds_run(directory, config, resume, secrets)
     if not opened.holds_run or (opened.is_outdated and not opened.edits):
         write_run_config(directory, config, secrets)
     return opened._replace(salt=secrets.salt, is_salt_kept=secrets.is_kept)
 
 
-def _refuse_long_path(directory: Path) -> None:
-    if not takes_long_paths(directory, _LONGEST_BELOW):
+def _refuse_too_long_path(directory: Path) -> None:
+    if not supports_long_paths(directory, _LONGEST_BELOW):
         path = str(directory.absolute())
         raise RunDirectoryError(
             f"The path of the run directory, {path}, has {len(path)} characters, and files in it "
@@ -191,15 +199,15 @@ def _refuse_long_path(directory: Path) -> None:
         )
 
 
-def write_run_config(directory: Path, config: dict[str, Any], secrets: RunSecrets) -> None:
+def write_run_config(directory: Path, config: dict[str, Any], secrets: RunSecretsHider) -> None:
     """Write down what the run is made with, without secrets."""
     described = secrets.hidden(config)
     secrets.keep()
     write_run_json(directory / CONFIG, {"schema_version": SCHEMA_VERSION, **described})
 
 
-def _check(
-    directory: Path, config: dict[str, Any], resume: Resume, secrets: RunSecrets
+def _check_directory_holds_run(
+    directory: Path, config: dict[str, Any], resume: Resume, secrets: RunSecretsHider
 ) -> OpenedRunDirectory:
     """Return whether the directory holds this run, and what was edited since."""
     secrets.open()
@@ -211,9 +219,9 @@ def _check(
                 f"{directory} holds a run already, and resume='never' was asked for. Choose another directory, delete this one, "
                 'or write resume="anew" for a numbered one beside it.'
             )
-        there = _read(path)
+        there = _read_config(path)
         saved, now = (secrets.comparable(secrets.hidden(each)) for each in (there, config))
-        edits = _edits(directory, saved, now, resume)
+        edits = _check_config_edits(directory, saved, now, resume)
         return OpenedRunDirectory(True, edits, is_outdated=secrets.are_used and saved != there)
     if resume == "must":
         raise RunDirectoryError(
@@ -225,7 +233,7 @@ def _check(
 
 def _refuse_other_library(directory: Path) -> None:
     """Raise a RunDirectoryError where the configuration is not a run's: models of Hugging Face are kept beside one of that name."""
-    there = _read(directory / CONFIG)
+    there = _read_config(directory / CONFIG)
     if not there or "schema_version" in there:
         return
     made = next((said for key, said in _LIBRARIES.items() if key in there), "not a run's")
@@ -248,7 +256,7 @@ def refuse_foreign_directory(directory: Path) -> None:
     """Raise a RunDirectoryError where something else than a run is in the directory."""
     if os.path.lexists(directory / CONFIG) or read_mirror_mark(directory).is_fetching:
         return
-    foreign = _foreign(directory)
+    foreign = _foreign_file_names(directory)
     if foreign:
         raise RunDirectoryError(
             f"{directory} is not empty and holds no run of Truestep ({', '.join(foreign[:5])}). A run writes its files here and "
@@ -256,7 +264,7 @@ def refuse_foreign_directory(directory: Path) -> None:
         )
 
 
-def _foreign(directory: Path) -> list[str]:
+def _foreign_file_names(directory: Path) -> list[str]:
     if not directory.exists():
         return []
     if not directory.is_dir():
@@ -265,38 +273,40 @@ def _foreign(directory: Path) -> list[str]:
         entry.name
         for entry in directory.iterdir()
         if not is_unfinished_file(entry)
-        and not _is_empty_store(entry)
+        and not _is_empty_checkpoint_store(entry)
         and entry.name not in (LAUNCHED, SALT, MIRROR)
     )
 
 
-def _is_empty_store(path: Path) -> bool:
+def _is_empty_checkpoint_store(path: Path) -> bool:
     """Whether this is what a run makes first, to hold the lock in it: there is no checkpoint yet."""
     return path.name == CHECKPOINTS and path.is_dir() and all(entry.name == LOCK for entry in path.iterdir())
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_config(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(read_regular_file(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise RunDirectoryError(f"{path} can't be read ({error}), {_unknown_run(path)}") from error
+        raise RunDirectoryError(f"{path} can't be read ({error}), {_unknown_run_message(path)}") from error
     if not isinstance(content, dict):
-        raise RunDirectoryError(f"{path} holds no configuration of a run, {_unknown_run(path)}")
+        raise RunDirectoryError(f"{path} holds no configuration of a run, {_unknown_run_message(path)}")
     return content
 
 
-def _unknown_run(path: Path) -> str:
+def _unknown_run_message(path: Path) -> str:
     return (
         "so it can't be told whose directory this is. To go on here, put back a copy of that file, as the run wrote it; "
         f'ts.Run(..., resume="anew") starts a new run beside it and leaves {path.parent} as it is.'
     )
 
 
-def _edits(directory: Path, saved: dict[str, Any], config: dict[str, Any], resume: Resume) -> list[str]:
+def _check_config_edits(
+    directory: Path, saved: dict[str, Any], config: dict[str, Any], resume: Resume
+) -> list[str]:
     """Return what differs where that was allowed; raise where not."""
     # By which metric the best is saved may change: it says nothing of what is trained.
     before, now = (
-        _flat({key: value for key, value in each.items() if key != "best"})
+        _flatten_settings({key: value for key, value in each.items() if key != "best"})
         for each in (saved, {"schema_version": SCHEMA_VERSION, **config})
     )
     keys = [
@@ -308,7 +318,7 @@ def _edits(directory: Path, saved: dict[str, Any], config: dict[str, Any], resum
         )
         raise RunDirectoryError(
             f"{directory} holds another run:\n{listed}\nGoing on with other settings gives a run that is neither. "
-            f"{ways_out_for_run(directory)}"
+            f"{how_to_start_or_go_on_text(directory)}"
         )
     return [f"{key}={_value_text(now, key)}, before {_value_text(before, key)}" for key in keys]
 
@@ -321,11 +331,11 @@ def _value_text(values: dict[str, Any], key: str) -> str:
     return repr(values[key]) if key in values else "not set"
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten_settings(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, dict) and value:
-            flat |= _flat(value, f"{prefix}{key}.")
+            flat |= _flatten_settings(value, f"{prefix}{key}.")
         else:
             flat[prefix + key] = value
     return flat

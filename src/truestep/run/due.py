@@ -4,12 +4,12 @@
 import time
 from typing import Any
 
-from truestep.run.agreement import LoopWishes
+from truestep.run.agreement import LoopRequests
 from truestep.run.state import RunState
-from truestep.run.user_state import run_state_at_a_glance, run_state_digest
+from truestep.run.user_state import run_state_change_mark, run_state_digest
 
 
-class DueSaves:
+class DueSaveChecker:
     """Knows why a save is due; whether a run could go on from there is asked elsewhere."""
 
     def __init__(self, run: RunState) -> None:
@@ -32,24 +32,24 @@ class DueSaves:
         return seconds is not None and time.monotonic() - self._saved_at >= seconds
 
     @property
-    def has_waited(self) -> bool:
+    def has_waited_since_last_save(self) -> bool:
         """Whether the last save was long enough ago for one at the end of an epoch."""
         return time.monotonic() - self._saved_at >= self._options.epoch_seconds
 
     @property
-    def is_possible(self) -> bool:
+    def is_automatic_save_possible(self) -> bool:
         """Whether one could be due without anybody asking: most batches end without."""
         every = self._options.every_steps
         if every is not None and self._run.cursor.done % every == 0:
             return True
         return self._best_found or self.reason is not None or bool(self._metrics) or self.is_time
 
-    def note(self, asked: LoopWishes) -> bool:
+    def note(self, asked: LoopRequests) -> bool:
         """Note what is due between two batches; return whether that is anything, as soon as a run could go on from there."""
-        self.reason = self._reason(asked) or self.reason
+        self.reason = self._reason_to_save(asked) or self.reason
         return self.reason is not None or bool(self._metrics)
 
-    def _reason(self, asked: LoopWishes) -> str | None:
+    def _reason_to_save(self, asked: LoopRequests) -> str | None:
         options, step = self._options, self._run.cursor.done
         if asked.save:
             return "asked for"
@@ -58,7 +58,7 @@ class DueSaves:
         by_steps = options.every_steps and step % options.every_steps == 0
         return "periodic" if by_steps or asked.is_time else None
 
-    def reason_at_epoch_end(self, *, has_waited: bool) -> str | None:
+    def reason_to_save_at_epoch_end(self, *, has_waited: bool) -> str | None:
         """Return why the run is to be saved between two epochs: not for the epoch's sake where it was saved a moment ago."""
         # first: a best value is one of these very weights, which the next epoch changes
         if self._best_found:
@@ -74,7 +74,7 @@ class DueSaves:
             self._run.best = values[name]
             self._best_found = True
 
-    def weights_change(self) -> None:
+    def forget_logged_metrics(self) -> None:
         """What was logged was true of the weights as they were."""
         self._metrics = {}
 
@@ -84,7 +84,7 @@ class DueSaves:
         return {name: value for name, value in newest if name not in self._run.logged} | self._metrics
 
 
-class SavedPlace:
+class LastSavedPosition:
     """The place of the newest save."""
 
     def __init__(self, run: RunState) -> None:
@@ -96,17 +96,17 @@ class SavedPlace:
         """The run was saved at a place."""
         self._place, self._digest = place, None
 
-    def note_tracked(self) -> None:
+    def note_tracked_as_saved(self) -> None:
         """What is tracked is as it was saved, or restored: all of it is read."""
         self._digest = run_state_digest(self._run.tracked.state())
 
     @property
-    def is_unsaved(self) -> bool:
+    def has_moved_since_save(self) -> bool:
         """Whether the run has moved since it was saved."""
         return self._place != self.here()
 
     @property
-    def is_tracked_unsaved(self) -> bool:
+    def has_tracked_state_changed(self) -> bool:
         """Whether what the run tracks has changed since it was saved; to be asked where it ends, since all of it is read."""
         return self._digest != run_state_digest(self._run.tracked.state())
 
@@ -120,5 +120,5 @@ class SavedPlace:
             cursor.done,
             *(stream.passes for stream in cursor.streams.values()),
             self._run.attempts,
-            run_state_at_a_glance(self._run.user),
+            run_state_change_mark(self._run.user),
         )

@@ -50,18 +50,18 @@ class EarlyStopping(HelpfulAttributes):
     @raises_option_errors("early.step")
     def step(self, value: SupportsFloat) -> bool:
         """Take the metric's next value, a number or a tensor of one element; return whether to stop."""
-        number = _as_float(value)
+        number = _metric_as_float(value)
         if self._has_ended:
-            self._tell_of_going_on()
+            self._warn_of_ignored_stop()
         first, before = self.best is None, self._worst
         if self._is_better(number):
             self.best, self.waited, self._worst, self._worsened = number, 0, number if first else None, 0
         else:
             self.waited += 1
-            if before is not None and self._ahead(before, number) > 0:
+            if before is not None and self._improvement_over(before, number) > 0:
                 self._worst, self._worsened = number, self._worsened + 1
         if self.waited == self.patience and self._worsened > max(1, self.waited // 2):
-            self._tell_of_direction()
+            self._warn_of_wrong_direction()
         self._has_ended = self.waited >= self.patience
         return self._has_ended
 
@@ -75,7 +75,7 @@ class EarlyStopping(HelpfulAttributes):
         self.best, self.waited = state["best"], state["waited"]
         self._worst, self._worsened = state.get("worst"), state.get("worsened", 0)
 
-    def _tell_of_going_on(self) -> None:
+    def _warn_of_ignored_stop(self) -> None:
         if not self._is_told:
             self._is_told = True
             warn_user(
@@ -83,7 +83,7 @@ class EarlyStopping(HelpfulAttributes):
                 "if early.step(valid_loss): run.finish(), or break in a loop of your own."
             )
 
-    def _tell_of_direction(self) -> None:
+    def _warn_of_wrong_direction(self) -> None:
         assert self.best is not None
         assert self._worst is not None
         way, other, such = (
@@ -96,16 +96,16 @@ class EarlyStopping(HelpfulAttributes):
             "training did not help."
         )
 
-    def _ahead(self, value: float, of: float) -> float:
+    def _improvement_over(self, value: float, of: float) -> float:
         return of - value if self.mode == "min" else value - of
 
     def _is_better(self, value: float) -> bool:
         if self.best is None:
             return not math.isnan(value)
-        return self._ahead(value, self.best) > self.min_delta
+        return self._improvement_over(value, self.best) > self.min_delta
 
 
-def _as_float(value: object) -> float:
+def _metric_as_float(value: object) -> float:
     try:
         return float(value)  # type: ignore[arg-type]  # what isn't a number raises
     except (TypeError, ValueError, RuntimeError):  # torch raises the last for several elements

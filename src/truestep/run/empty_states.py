@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from truestep.run.state import RunState
 
 
-class EmptyStates:
+class EmptyStateDictWatcher:
     """Compares what such modules hold as a loop begins, and at the end of updates and epochs."""
 
     def __init__(self, run: RunState) -> None:
@@ -20,21 +20,21 @@ class EmptyStates:
         """A loop begins: note what is held by tracked modules whose state is empty."""
         for name, tracked in self._run.tracked.named():
             if isinstance(tracked, nn.Module) and not tracked.state_dict():
-                self._first[name] = dict(_held(tracked))
+                self._first[name] = dict(_tensors_outside_state(tracked))
 
     def look(self) -> None:
         """Name what has changed and is in no state, once for each module."""
         objects = dict(self._run.tracked.named())
         for name, before in [*self._first.items()]:
-            now = dict(_held(objects[name]))
-            changed = [each for each in now if not _is_as_before(before.get(each), now[each])]
+            now = dict(_tensors_outside_state(objects[name]))
+            changed = [each for each in now if not _is_unchanged(before.get(each), now[each])]
             if changed:
                 del self._first[name]
                 text = _EMPTY.format(name=name, type=type(objects[name]).__name__, held=", ".join(changed))
                 self._run.screen.say_once(text, key=f"empty state {name}")
 
 
-def _held(module: nn.Module) -> Iterator[tuple[str, object]]:
+def _tensors_outside_state(module: nn.Module) -> Iterator[tuple[str, object]]:
     """Yield tensors that a module and its parts hold outside of their state, and how long their lists of tensors are."""
     for path, part in module.named_modules():
         # a metric keeps a tensor as an attribute, or a list that it appends to; a buffer may be left out of the state
@@ -47,7 +47,7 @@ def _held(module: nn.Module) -> Iterator[tuple[str, object]]:
                 yield name, len(value)
 
 
-def _is_as_before(before: object, now: object) -> bool:
+def _is_unchanged(before: object, now: object) -> bool:
     """Tell whether it is the same tensor, not written to since, or a list as long."""
     if isinstance(before, tuple) and isinstance(now, tuple):
         return before[0] is now[0] and before[1] == now[1]

@@ -10,24 +10,30 @@ from typing import Protocol
 from truestep.core.errors import CheckpointError, RankError, RunDirectoryError
 from truestep.core.trials import TrialOver
 from truestep.run.announcements import (
-    body_left_undone,
-    interrupted_body,
-    run_taken_over,
-    stopped_as_asked,
-    unfinished_body,
+    abandoned_body_message,
+    interrupted_body_message,
+    run_taken_over_message,
+    stopped_by_signal_message,
+    unfinished_body_message,
 )
-from truestep.run.endings import LoopEndings, end_all, error_identity, explain_loop_error, noting_error
-from truestep.run.moments import SaveMoments
+from truestep.run.endings import (
+    LoopEndHooks,
+    add_explanation_note,
+    call_all_then_raise,
+    error_identity,
+    note_further_errors,
+)
+from truestep.run.moments import ResumableMoments
 from truestep.run.notebook import end_process_or_cell, is_interactive_session
-from truestep.run.omissions import RunOmissions
+from truestep.run.omissions import TrainingOmissionWatcher
 from truestep.run.owner import HOLDERS
-from truestep.run.readers import leave_run_report
+from truestep.run.readers import write_run_report
 from truestep.run.saver import RunSaver
-from truestep.run.signals import StopSignals
+from truestep.run.signals import StopSignalListener
 from truestep.run.state import RunState
 
 
-class Ended(Protocol):
+class Endable(Protocol):
     """What has hooks or threads in place while a loop runs."""
 
     def end(self) -> None:
@@ -41,15 +47,15 @@ class RunEnd:
         self,
         run: RunState,
         saver: RunSaver,
-        moments: SaveMoments,
-        signals: StopSignals,
+        moments: ResumableMoments,
+        signals: StopSignalListener,
         *,
-        omissions: RunOmissions,
-        calls_in: tuple[Ended, ...],
+        omissions: TrainingOmissionWatcher,
+        calls_in: tuple[Endable, ...],
     ) -> None:
         self._run, self._saver, self._moments = run, saver, moments
         self._signals, self._omissions, self._calls_in = signals, omissions, calls_in
-        self.owner, self.endings = run.owner, LoopEndings(self)
+        self.owner, self.endings = run.owner, LoopEndHooks(self)
         self._handled: int | None = None  # the exception that was being handled when the loop began
         self._crashed = False  # an exception ended it: what is there now is no state to go on from
 
@@ -66,7 +72,7 @@ class RunEnd:
         """In a forked process: undo what is in place, so that nothing there acts for the run."""
         self.endings.release()
         self._signals.release()
-        self._signals.granted()
+        self._signals.clear_request()
         self._run.screen.silence()
         HOLDERS.pop(os.path.realpath(self._run.directory), None)
 
@@ -88,14 +94,14 @@ class RunEnd:
                 "End that loop first, or choose another directory."
             )
         if not (self._run.is_closed or self.endings.ended or is_interactive_session()):
-            self._run.screen.say(run_taken_over(self._run.directory))
+            self._run.screen.say(run_taken_over_message(self._run.directory))
         self._run.is_closed = True
         # what a loop that was left half done leaves is no state for the newer run to go on from
         self.close(only_whole=True)
         self.owner.follower = self._run.directory
 
     @property
-    def may_begin(self) -> bool:
+    def is_not_yet_begun(self) -> bool:
         """Whether nothing was begun, nor ended, by this process."""
         run = self._run
         return self.owner.is_this_process and not (run.has_begun or self.endings.ended or run.is_closed)
@@ -112,16 +118,16 @@ class RunEnd:
         if (saved := self._saver.save_now(reason, complete=complete, only_if=only_if)) is None:
             return
         # before the words, which are a promise: all is on disk and the lock is free
-        self._finish()
+        self._release_everything()
         self._run.screen.say(
-            stopped_as_asked(self._run.directory, self._run.cursor, saved, complete=complete)
+            stopped_by_signal_message(self._run.directory, self._run.cursor, saved, complete=complete)
         )
-        self._signals.granted()
+        self._signals.clear_request()
         if is_interactive_session():
             self._run.cursor.take_up()
         end_process_or_cell(status)
 
-    def _stop_after_the_end(self) -> None:
+    def _stop_by_late_signal(self) -> None:
         """A signal came after the last moment at which the loop looks: all is saved, and what follows is not begun."""
         if self._signals.requested is not None:
             status, self._signals.requested = self._signals.exit_status, None
@@ -133,41 +139,41 @@ class RunEnd:
             self.crashed(error)
         else:
             self.close()
-            self._stop_after_the_end()
+            self._stop_by_late_signal()
 
     def crashed(self, error: BaseException) -> None:
         """An exception goes through the loop: save what is there, marked so; nothing here may hide it."""
         if self.owner.is_this_process:
             # no file can be opened, say
-            with noting_error(error, "besides, the run could not be ended in order: "):
-                self._end_by(error)
+            with note_further_errors(error, "besides, the run could not be ended in order: "):
+                self._end_by_exception(error)
 
-    def _end_by(self, error: BaseException) -> None:
+    def _end_by_exception(self, error: BaseException) -> None:
         if self.endings.ended or not self._run.has_begun or isinstance(error, TrialOver):
             if not self._run.has_begun:
-                explain_loop_error(error)
-            self._finish()
+                add_explanation_note(error)
+            self._release_everything()
             return
         # noted first: a program that catches the exception and closes the run has nothing more saved
         self._crashed = True
-        if self._left_together(error):
+        if self._tell_other_ranks_of_failure(error):
             return
         if self._moments.explained(error):
-            self._give_up_behind_passes(error)
+            self._mark_unresumable_checkpoints(error)
             return
-        explain_loop_error(error)
+        add_explanation_note(error)
         meant = isinstance(error, SystemExit | GeneratorExit)
         try:
-            with noting_error(error, "besides, the run could not be saved: "):  # a full disk, say
-                resumable = self._moments.are_resumable and not self._run.random.repeats
+            with note_further_errors(error, "besides, the run could not be saved: "):  # a full disk, say
+                resumable = self._moments.is_resumable_now and not self._run.random.repeats
                 saved = self._saver.save_crashed(error, resumable=resumable)
                 self._run.screen.say(
                     f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}"
                 )
         finally:
-            self._finish(alive=meant)
+            self._release_everything(alive=meant)
 
-    def _left_together(self, error: BaseException) -> bool:
+    def _tell_other_ranks_of_failure(self, error: BaseException) -> bool:
         """Of several processes, tell the others that this one has failed: they can't save, and go on from the last checkpoint."""
         world = self._run.context.world
         if world is None:
@@ -175,30 +181,30 @@ class RunEnd:
         world.failed(error)
         # where another one failed, it knows why
         is_behind = not isinstance(error, RankError) and self._moments.explained(error)
-        with noting_error(error, "", CheckpointError):  # a save in flight needed the rank that failed
+        with note_further_errors(error, "", CheckpointError):  # a save in flight needed the rank that failed
             if is_behind and self._run.is_main:
-                self._give_up_behind_passes(error)
+                self._mark_unresumable_checkpoints(error)
             else:
-                self._finish(alive=False)
+                self._release_everything(alive=False)
         return True
 
-    def _give_up_behind_passes(self, error: BaseException) -> None:
+    def _mark_unresumable_checkpoints(self, error: BaseException) -> None:
         try:
-            with noting_error(error, "besides, the checkpoints could not be marked: "):
-                self._saver.give_up_behind_passes()
+            with note_further_errors(error, "besides, the checkpoints could not be marked: "):
+                self._saver.mark_unresumable_after_pass()
         finally:
-            self._finish(alive=False)
+            self._release_everything(alive=False)
 
     def interrupted(self) -> None:
         """A cell was interrupted in the middle of a body: what stands there is no state to go on from, unless the user does."""
         cursor = self._run.cursor
         cursor.half_done = cursor.in_body
         if cursor.half_done:
-            self._run.screen.say(interrupted_body(cursor))
+            self._run.screen.say(interrupted_body_message(cursor))
         cursor.take_up()
 
     @property
-    def error_on_its_way(self) -> BaseException | None:
+    def exception_being_handled(self) -> BaseException | None:
         """Return the exception that left a loop and is being handled now: in a `finally` it may yet be the end of the run."""
         error = sys.exception()
         return error if error_identity(error) != self._handled and self._run.cursor.is_within else None
@@ -208,49 +214,51 @@ class RunEnd:
     def finish(self) -> None:
         """All epochs are done: save, write the report, give everything back."""
         self._omissions.run_ended()
-        if unsaved := self._is_unsaved(looks_at_tracked=True):
+        if unsaved := self._has_unsaved_changes(looks_at_tracked=True):
             self._saver.save_at_end("finished")
-        self._finish(ended=None if unsaved else "finished")
+        self._release_everything(ended=None if unsaved else "finished")
         self._wait_for_rank_0()
-        self._stop_after_the_end()
+        self._stop_by_late_signal()
 
     def _wait_for_rank_0(self) -> None:
         """Let no process go on before all is on disk: behind the loop each may read weights from there."""
         if (world := self._run.context.world) is not None and world.error is None:
-            self._run.agreement.rank_0_says("what was saved at the end", True)
+            self._run.agreement.broadcast_answer_of_rank_0("what was saved at the end", True)
 
     def close(self, *, only_whole: bool = False) -> None:
         """End the run wherever it stands; more calls do nothing. With `only_whole` a body that nobody ended does not count."""
-        if (error := self.error_on_its_way) is not None:
+        if (error := self.exception_being_handled) is not None:
             self.crashed(error)
         elif self.owner.is_this_process:
-            self._close_told(complete=self._is_whole if only_whole else not self._run.cursor.is_half_done)
+            self._close_and_report_left_body(
+                complete=self._is_state_resumable if only_whole else not self._run.cursor.is_body_half_done
+            )
 
     @property
-    def _is_whole(self) -> bool:
+    def _is_state_resumable(self) -> bool:
         """Whether a run can go on from what stands here, wherever its code left its loop."""
-        half_done = self._run.cursor.is_half_done or not self._saver.bodies.is_whole
+        half_done = self._run.cursor.is_body_half_done or not self._saver.bodies.is_whole
         return self._moments.is_end_resumable and not half_done
 
-    def process_ends(self, *, is_dropped: bool = False) -> None:
+    def close_at_process_end(self, *, is_dropped: bool = False) -> None:
         """The process ends, or nobody holds the run any more, and nobody closed it."""
-        cursor, complete = self._run.cursor, self._is_whole
+        cursor, complete = self._run.cursor, self._is_state_resumable
         try:
-            saved = self._close_told(complete=complete)
+            saved = self._close_and_report_left_body(complete=complete)
         except BaseException:
-            self._finish(alive=False)  # nobody comes to close it once more
+            self._release_everything(alive=False)  # nobody comes to close it once more
             raise
         if saved and not complete and not cursor.body_left:
-            self._run.screen.say(unfinished_body(cursor, saved, is_dropped=is_dropped))
+            self._run.screen.say(unfinished_body_message(cursor, saved, is_dropped=is_dropped))
 
-    def _close_told(self, *, complete: bool) -> str:
+    def _close_and_report_left_body(self, *, complete: bool) -> str:
         """Close the run, and say where a body counts as not done since an exception has left it that nobody told of."""
-        saved, cursor = self._close(complete=complete), self._run.cursor
+        saved, cursor = self._save_and_close(complete=complete), self._run.cursor
         if saved and not complete and cursor.body_left:
-            self._run.screen.say(body_left_undone(cursor, saved))
+            self._run.screen.say(abandoned_body_message(cursor, saved))
         return saved
 
-    def _close(self, *, complete: bool) -> str:
+    def _save_and_close(self, *, complete: bool) -> str:
         """Close the run; return where its state was saved, if it had to be."""
         cursor = self._run.cursor
         if cursor.in_body and complete and not self._crashed:  # a loop that was left: its body counts
@@ -260,28 +268,32 @@ class RunEnd:
         looks = self._run.has_begun and not self._crashed
         if looks:
             self._omissions.run_ended()
-        unsaved = looks and self._is_unsaved(looks_at_tracked=not self._run.is_closed)
+        unsaved = looks and self._has_unsaved_changes(looks_at_tracked=not self._run.is_closed)
         saved = ""
         if unsaved:
             saved = self._saver.save_at_end("closed", complete=complete and not self._run.random.repeats)
-        self._finish(ended="closed" if looks and not unsaved and not self._run.is_closed else None)
+        self._release_everything(
+            ended="closed" if looks and not unsaved and not self._run.is_closed else None
+        )
         self._run.is_closed = True
         return saved
 
-    def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
+    def _has_unsaved_changes(self, *, looks_at_tracked: bool) -> bool:
         if (world := self._run.context.world) is not None and world.error is not None:
             return False
         # what is tracked is read only at the end, since reading it may be slow
-        unsaved = self._saver.place.is_unsaved or (looks_at_tracked and self._saver.place.is_tracked_unsaved)
-        return self._run.agreement.rank_0_says("the end of the run", unsaved)
+        unsaved = self._saver.place.has_moved_since_save or (
+            looks_at_tracked and self._saver.place.has_tracked_state_changed
+        )
+        return self._run.agreement.broadcast_answer_of_rank_0("the end of the run", unsaved)
 
-    def _finish(self, *, alive: bool = True, ended: str | None = None) -> None:
+    def _release_everything(self, *, alive: bool = True, ended: str | None = None) -> None:
         run, streams = self._run, self._run.cursor.streams.values()
-        end_all(
+        call_all_then_raise(
             *(each.end for each in self._calls_in),  # first whatever could call in: hooks, signals
             *(self.endings.release, self._signals.release, run.screen.progress.close),
             partial(self._saver.files.close, alive=alive, ended=ended),
             run.logbook.close,
             *(stream.source.close for stream in streams),
-            *([partial(leave_run_report, run)] if self._run.has_begun else []),
+            *([partial(write_run_report, run)] if self._run.has_begun else []),
         )

@@ -6,11 +6,11 @@ from types import TracebackType
 from typing import Self
 
 from truestep.core.errors import RankError
-from truestep.core.leaving import exit_status, exit_status_of, told_of_trace, trace_leaving_loop
+from truestep.core.leaving import describe_traceback, exit_status, exit_status_of, trace_leaving_loop
 from truestep.engine.processes.world import World
 
 
-class NotingWhatEndsLoop:
+class LoopEndingExceptionRecorder:
     """A block in a loop's generator that notes by which exception the loop is ended, by the loop's own code or the generator's."""
 
     def __init__(self, world: World | None) -> None:
@@ -30,4 +30,4 @@ class NotingWhatEndsLoop:
         if trace is None or isinstance(error, RankError):
             return
         status = exit_status(error.code) if isinstance(error, SystemExit) else exit_status_of(trace)
-        world.left_loop.note(told_of_trace(trace), status)
+        world.left_loop.note(describe_traceback(trace), status)

@@ -13,14 +13,14 @@ from typing import Any, Protocol
 
 from truestep.core.errors import TruestepError
 from truestep.core.frames import is_library_file, is_truestep_file
-from truestep.core.trials import ask_for_end_of_trial, ask_no_more
-from truestep.doctor.runtime.tracebacks import frames_unwatched, joined_frames
+from truestep.core.trials import register_trial_end_callback, unregister_trial_end_callback
+from truestep.doctor.runtime.tracebacks import frames_without_watch, traceback_of_frames
 from truestep.engine.processes.world import World
 from truestep.run.notebook import notebook_shell
 from truestep.run.owner import RunOwner
 
 
-class ToldOfEnd(Protocol):
+class RunEndListener(Protocol):
     """What is told how a loop ends."""
 
     owner: RunOwner
@@ -31,18 +31,18 @@ class ToldOfEnd(Protocol):
     def interrupted(self) -> None:
         """A cell was interrupted, and the next one may go on."""
 
-    def process_ends(self, *, is_dropped: bool = False) -> None:
+    def close_at_process_end(self, *, is_dropped: bool = False) -> None:
         """The process ends, or nobody holds the run any more, and nobody closed it."""
 
 
-_watching: "list[LoopEndings]" = []
+_watching: "list[LoopEndHooks]" = []
 """Those of all runs that are at work, in the order in which their loops began; one hook tells them all."""
 
 
-class LoopEndings:
+class LoopEndHooks:
     """Hooks that are in place from a loop's start to its end, and gone before and after, and in every forked process."""
 
-    def __init__(self, end: ToldOfEnd) -> None:
+    def __init__(self, end: RunEndListener) -> None:
         self._end = end
         self.ended = False
 
@@ -60,7 +60,7 @@ class LoopEndings:
         for hook in _hooks:
             hook.install()
         atexit.register(self._process_ends)
-        ask_for_end_of_trial(self.uncaught)
+        register_trial_end_callback(self.handle_uncaught_exception)
         notebook = notebook_shell()
         if notebook is not None:
             notebook.events.register("post_run_cell", self._cell_done)
@@ -75,17 +75,17 @@ class LoopEndings:
             for hook in _hooks:
                 hook.remove()
         atexit.unregister(self._process_ends)
-        ask_no_more(self.uncaught)
+        unregister_trial_end_callback(self.handle_uncaught_exception)
         notebook = notebook_shell()
         if notebook is not None:
             notebook.events.unregister("post_run_cell", self._cell_done)
 
-    def uncaught(self, error: BaseException) -> None:
+    def handle_uncaught_exception(self, error: BaseException) -> None:
         """Nobody caught an exception; torch's threads and workers tell of their own, while the run goes on."""
         if self._end.owner.is_here:
             self._end.crashed(error)
 
-    def uncaught_in_thread(self, error: BaseException, thread: threading.Thread | None) -> None:
+    def handle_uncaught_in_thread(self, error: BaseException, thread: threading.Thread | None) -> None:
         """The same, of the thread that made the run."""
         owner = self._end.owner
         if owner.is_this_process and thread is owner.thread:
@@ -101,7 +101,7 @@ class LoopEndings:
         if not (self.watching and self._end.owner.is_this_process):
             return
         try:
-            self._end.process_ends(is_dropped=is_dropped)
+            self._end.close_at_process_end(is_dropped=is_dropped)
         except (TruestepError, OSError) as error:
             # python would print it as ignored, with our frames: nobody can catch it here
             sys.stderr.write(f"truestep: the run could not be saved when it ended: {error}\n")
@@ -116,7 +116,7 @@ class LoopEndings:
             self._end.crashed(error)
 
 
-class _Hook:
+class _ExceptHook:
     """An excepthook of python's, replaced while any run is at work; what stood there is called afterwards."""
 
     def __init__(self, module: Any, tell: Callable[..., None]) -> None:
@@ -131,13 +131,13 @@ class _Hook:
         before = self._before = self._module.excepthook
         tell = self._tell
 
-        def ours(*arguments: Any) -> None:
-            if self._ours is ours:
+        def replacement_excepthook(*arguments: Any) -> None:
+            if self._ours is replacement_excepthook:
                 tell(*arguments)
-            with _frames_left_out(_error_of(*arguments)):
+            with _note_hidden_frames(_exception_from_hook_arguments(*arguments)):
                 before(*arguments)
 
-        self._ours = self._module.excepthook = ours
+        self._ours = self._module.excepthook = replacement_excepthook
 
     def remove(self) -> None:
         """Put back what stood there; somebody else's hook, put on top of ours, stays."""
@@ -146,7 +146,7 @@ class _Hook:
         self._ours = self._before = None
 
 
-class _NotebookTraceback:
+class _NotebookTracebackPatch:
     """What a notebook prints of a cell's exception, without our frames while any run is at work; it asks no excepthook."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class _NotebookTraceback:
 
         def showtraceback(exc_tuple: Any = None, *arguments: Any, **options: Any) -> None:
             error = sys.exception() if exc_tuple is None else exc_tuple[1]
-            with _frames_left_out(error) as are_left_out:
+            with _note_hidden_frames(error) as are_left_out:
                 if are_left_out and error is not None and exc_tuple is not None:
                     exc_tuple = (exc_tuple[0], error, error.__traceback__)
                 before(exc_tuple, *arguments, **options)
@@ -176,35 +176,35 @@ class _NotebookTraceback:
 
 
 @contextmanager
-def _frames_left_out(error: Any) -> Iterator[bool]:
+def _note_hidden_frames(error: Any) -> Iterator[bool]:
     """Say that our frames are left out before an exception is printed: its own words stay the last."""
-    with without_our_frames(error) as are_left_out:
+    with hide_truestep_frames(error) as are_left_out:
         if are_left_out and sys.stderr is not None:
             sys.stderr.write(f"{HIDDEN}\n")
         yield are_left_out
 
 
-def _error_of(*arguments: Any) -> BaseException | None:
+def _exception_from_hook_arguments(*arguments: Any) -> BaseException | None:
     """Return the exception that a hook of `sys` or of `threading` is called with."""
     found = arguments[1] if len(arguments) == 3 else arguments[0].exc_value
     return found if isinstance(found, BaseException) else None
 
 
-def _tell_of_uncaught(_: type[BaseException], error: BaseException, __: TracebackType | None) -> None:
+def _notify_of_uncaught(_: type[BaseException], error: BaseException, __: TracebackType | None) -> None:
     for each in reversed(_watching):
-        each.uncaught(error)
+        each.handle_uncaught_exception(error)
 
 
-def _tell_of_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
+def _notify_of_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
     assert arguments.exc_value is not None
     for each in reversed(_watching):
-        each.uncaught_in_thread(arguments.exc_value, arguments.thread)
+        each.handle_uncaught_in_thread(arguments.exc_value, arguments.thread)
 
 
-_hooks: list[_Hook | _NotebookTraceback] = [
-    _Hook(sys, _tell_of_uncaught),
-    _Hook(threading, _tell_of_uncaught_in_thread),
-    _NotebookTraceback(),
+_hooks: list[_ExceptHook | _NotebookTracebackPatch] = [
+    _ExceptHook(sys, _notify_of_uncaught),
+    _ExceptHook(threading, _notify_of_uncaught_in_thread),
+    _NotebookTracebackPatch(),
 ]
 
 _NO_CUDA = ("Torch not compiled with CUDA", "Found no NVIDIA driver")
@@ -212,7 +212,9 @@ _MOVES = ("to", "cuda")  # methods of a tensor that move it
 
 
 @contextmanager
-def noting_error(error: BaseException, words: str, kind: type[Exception] = Exception) -> Iterator[None]:
+def note_further_errors(
+    error: BaseException, words: str, kind: type[Exception] = Exception
+) -> Iterator[None]:
     """Note beside an exception what goes wrong while it is dealt with: it is the one to see.
 
     Of one that python shows nobody (a script's `sys.exit`), it is said at once.
@@ -228,14 +230,14 @@ def noting_error(error: BaseException, words: str, kind: type[Exception] = Excep
             sys.stderr.write(f"truestep: {words}{own}\n")
 
 
-def end_all(*ends: Callable[[], None]) -> None:
+def call_all_then_raise(*ends: Callable[[], None]) -> None:
     """Call each in its turn, whatever another one raises; that is raised at the end."""
     with ExitStack() as left:
         for end in reversed(ends):
             left.callback(end)
 
 
-def explain_loop_error(error: BaseException) -> None:
+def add_explanation_note(error: BaseException) -> None:
     """Note beside an exception what it means here, where that is known."""
     with suppress(OSError, ImportError):  # where no file can be opened, nothing is imported either
         from truestep.explainer.explain import annotate_error
@@ -270,23 +272,23 @@ HIDDEN = f"truestep: frames of Truestep are left out below; {FULL_TRACEBACK}=1 s
 
 
 @contextmanager
-def without_our_frames(error: BaseException | None) -> Iterator[bool]:
+def hide_truestep_frames(error: BaseException | None) -> Iterator[bool]:
     """Let the exception's tracebacks, and those of what it came from, lack our frames; afterwards they are what they were.
 
     Yields whether any was left out: none where the exception is raised by ourselves, or TRUESTEP_FULL_TRACEBACK is set.
     """
-    whole = {each: each.__traceback__ for each in _with_causes(error)}
+    whole = {each: each.__traceback__ for each in _exception_and_its_causes(error)}
     try:
         if os.environ.get(FULL_TRACEBACK, "0") in ("", "0"):
             for each, trail in whole.items():
-                each.__traceback__ = _shortened(trail)
+                each.__traceback__ = _traceback_without_our_frames(trail)
         yield any(each.__traceback__ is not trail for each, trail in whole.items())
     finally:
         for each, trail in whole.items():
             each.__traceback__ = trail
 
 
-def _with_causes(error: BaseException | None) -> list[BaseException]:
+def _exception_and_its_causes(error: BaseException | None) -> list[BaseException]:
     found: list[BaseException] = []
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -297,29 +299,32 @@ def _with_causes(error: BaseException | None) -> list[BaseException]:
     return found
 
 
-def _shortened(trail: TracebackType | None) -> TracebackType | None:
+def _traceback_without_our_frames(trail: TracebackType | None) -> TracebackType | None:
     """Return a trail without our frames, where code of the user's stands behind them; else the trail itself.
 
     What we raise ourselves, called by that code, keeps the frames that lead there.
     """
-    frames = frames_unwatched(trail)
-    of_user = [not is_library_file(_file(each)) for each in frames]
-    ours = [is_truestep_file(_file(each)) for each in frames]
+    frames = frames_without_watch(trail)
+    of_user = [not is_library_file(_traceback_file_name(each)) for each in frames]
+    ours = [is_truestep_file(_traceback_file_name(each)) for each in frames]
     if not any(ours) or not any(of_user[ours.index(True) :]):
         return trail
     kept: list[TracebackType] = []
-    for is_user, found in groupby(frames, key=lambda each: not is_library_file(_file(each))):
+    for is_user, found in groupby(frames, key=lambda each: not is_library_file(_traceback_file_name(each))):
         group = [*found]
-        is_raised_here = group[-1] is frames[-1] and is_truestep_file(_file(group[-1]))
-        kept += group if is_user or is_raised_here else _behind_ours(group)
-    return joined_frames(kept)
+        is_raised_here = group[-1] is frames[-1] and is_truestep_file(_traceback_file_name(group[-1]))
+        kept += group if is_user or is_raised_here else _library_frames_after_ours(group)
+    return traceback_of_frames(kept)
 
 
-def _behind_ours(frames: list[TracebackType]) -> list[TracebackType]:
+def _library_frames_after_ours(frames: list[TracebackType]) -> list[TracebackType]:
     """Return the frames of libraries that come behind the last of ours: those between are how we got there."""
-    last = max((place for place, each in enumerate(frames) if is_truestep_file(_file(each))), default=-1)
+    last = max(
+        (place for place, each in enumerate(frames) if is_truestep_file(_traceback_file_name(each))),
+        default=-1,
+    )
     return frames[last + 1 :]
 
 
-def _file(trail: TracebackType) -> str:
+def _traceback_file_name(trail: TracebackType) -> str:
     return trail.tb_frame.f_code.co_filename

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from truestep.core.frames import frame_of_user
-from truestep.core.written_source import loops_around, source_tree
+from truestep.core.frames import innermost_user_frame
+from truestep.core.written_source import enclosing_loops, source_tree
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
 
@@ -16,12 +16,12 @@ _WAYS_OUT = ast.Break | ast.Return | ast.Raise | ast.Yield | ast.YieldFrom | ast
 _ENDS = ("finish", "close", "exit", "_exit", "quit", "kill", "abort", "interrupt_main")
 
 
-def tell_of_endless_pass(run: RunState, stream: StreamCursor) -> None:
+def warn_of_endless_pass(run: RunState, stream: StreamCursor) -> None:
     """Say so where the loop that asks for a pass without an end has nothing in it that leaves it."""
     why = stream.source.why_endless
-    frame = frame_of_user(sys._getframe(1)) if why else None
-    loop = None if frame is None else _loop_over_pass(frame)
-    if frame is None or loop is None or _may_end(loop, frame.f_code.co_filename):
+    frame = innermost_user_frame(sys._getframe(1)) if why else None
+    loop = None if frame is None else _loop_asking_for_pass(frame)
+    if frame is None or loop is None or _has_way_to_end(loop, frame.f_code.co_filename):
         return
     place = f"{Path(frame.f_code.co_filename).name}:{loop.lineno}"
     head = ast.unparse(loop).partition("\n")[0]
@@ -31,9 +31,9 @@ def tell_of_endless_pass(run: RunState, stream: StreamCursor) -> None:
     )
 
 
-def _loop_over_pass(frame: FrameType) -> ast.For | None:
+def _loop_asking_for_pass(frame: FrameType) -> ast.For | None:
     """Return the loop at whose head `run.batches` is called now, with nothing around it that would end it."""
-    loops = [each for each in loops_around(frame) if isinstance(each, ast.For)]
+    loops = [each for each in enclosing_loops(frame) if isinstance(each, ast.For)]
     heads = [each for each in loops if each.iter.lineno <= frame.f_lineno <= (each.iter.end_lineno or 0)]
     for loop in heads:
         call = loop.iter
@@ -44,7 +44,7 @@ def _loop_over_pass(frame: FrameType) -> ast.For | None:
     return None
 
 
-def _may_end(loop: ast.For, path: str) -> bool:
+def _has_way_to_end(loop: ast.For, path: str) -> bool:
     """Whether anything in the loop may leave it, or anything in its file may end the run."""
     if any(isinstance(each, _WAYS_OUT) for part in loop.body for each in ast.walk(part)):
         return True

@@ -10,10 +10,10 @@ from types import CodeType, FrameType
 
 from truestep.core.errors import OptionError
 from truestep.core.frames import is_library_file
-from truestep.core.written_source import loops_around
+from truestep.core.written_source import enclosing_loops
 
 
-def refuse_epoch_that_never_moves(asked: Collection[tuple[CodeType, int]]) -> None:
+def refuse_loop_by_unmoving_epoch(asked: Collection[tuple[CodeType, int]]) -> None:
     """Raise an OptionError where a pass begins in a loop that ends by `run.epoch`, which only run.epochs moves.
 
     `asked`: the lines of the user's that have asked for it where no loop over run.epochs was under way.
@@ -22,32 +22,39 @@ def refuse_epoch_that_never_moves(asked: Collection[tuple[CodeType, int]]) -> No
     while frame is not None:
         if not is_library_file(frame.f_code.co_filename):
             lines = {line for code, line in asked if code is frame.f_code}
-            for loop in loops_around(frame) if lines else ():
-                if isinstance(loop, ast.While) and _ends_by(loop, lines):
-                    raise OptionError(_said(frame, loop))
+            for loop in enclosing_loops(frame) if lines else ():
+                if isinstance(loop, ast.While) and _is_ended_by_epoch_test(loop, lines):
+                    raise OptionError(_unmoving_epoch_message(frame, loop))
         frame = frame.f_back
 
 
-def _ends_by(loop: ast.While, lines: set[int]) -> bool:
-    tests = [loop.test, *(each.test for each in loop.body if isinstance(each, ast.If) and _leaves(each))]
-    if any(_spans(test) & lines for test in tests):
+def _is_ended_by_epoch_test(loop: ast.While, lines: set[int]) -> bool:
+    tests = [
+        loop.test,
+        *(each.test for each in loop.body if isinstance(each, ast.If) and _has_break_or_return(each)),
+    ]
+    if any(_line_numbers_of_node(test) & lines for test in tests):
         return True
-    return any(_written_by(name, loop, lines) for test in tests for name in _names(test))
+    return any(
+        _is_assigned_only_from_epoch(name, loop, lines)
+        for test in tests
+        for name in _variable_names_in_test(test)
+    )
 
 
-def _spans(node: ast.expr) -> set[int]:
+def _line_numbers_of_node(node: ast.expr) -> set[int]:
     return {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}
 
 
-def _names(test: ast.expr) -> Iterator[str]:
+def _variable_names_in_test(test: ast.expr) -> Iterator[str]:
     return (each.id for each in ast.walk(test) if isinstance(each, ast.Name))
 
 
-def _leaves(node: ast.If) -> bool:
+def _has_break_or_return(node: ast.If) -> bool:
     return any(isinstance(each, ast.Break | ast.Return) for each in node.body)
 
 
-def _written_by(name: str, loop: ast.While, lines: set[int]) -> bool:
+def _is_assigned_only_from_epoch(name: str, loop: ast.While, lines: set[int]) -> bool:
     """Whether all that the body writes to a variable is what `run.epoch` is."""
     written = [
         each
@@ -58,7 +65,7 @@ def _written_by(name: str, loop: ast.While, lines: set[int]) -> bool:
     return bool(written) and all(each.lineno in lines for each in written)
 
 
-def _said(frame: FrameType, loop: ast.While) -> str:
+def _unmoving_epoch_message(frame: FrameType, loop: ast.While) -> str:
     text = ast.unparse(loop.test)
     count = re.search(r"\d+", text)
     return (

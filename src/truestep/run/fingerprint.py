@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from truestep.core.accelerator import card_facts
-from truestep.core.command_words import command_options, hide_in_words
+from truestep.core.accelerator import gpu_name_and_versions
+from truestep.core.command_words import hide_command_secrets, split_command_options
 from truestep.core.secret_values import Hide
 from truestep.engine.choices import Choice
-from truestep.run.own_code import CODE_OF_PROCESS, compare_own_code, source_of_main
+from truestep.run.own_code import CODE_OF_PROCESS, compare_own_code, path_of_main_script
 
 EXACT = "bit-identical"
 ROUNDED = "the same samples and random numbers with other rounding"
@@ -42,12 +42,12 @@ def run_fingerprint(device: torch.device, hide: Hide) -> dict[str, Any]:
         "default_dtype": str(torch.get_default_dtype()),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
-        "cudnn_tf32": _cudnn_tf32(),
+        "cudnn_tf32": _is_cudnn_tf32_allowed(),
         "float32_matmul_precision": _matmul_precision(),
         "code": CODE_OF_PROCESS.hashes(),
         "arguments": script_arguments(hide),
     }
-    return facts | card_facts(device)
+    return facts | gpu_name_and_versions(device)
 
 
 def _matmul_precision() -> str:
@@ -57,7 +57,7 @@ def _matmul_precision() -> str:
         return str(torch.backends.fp32_precision)  # type: ignore[attr-defined]
 
 
-def _cudnn_tf32() -> bool | str:
+def _is_cudnn_tf32_allowed() -> bool | str:
     try:
         return torch.backends.cudnn.allow_tf32
     except RuntimeError:  # convolutions and recurrent layers were set apart
@@ -65,7 +65,7 @@ def _cudnn_tf32() -> bool | str:
         return f"{cudnn.conv.fp32_precision}, {cudnn.rnn.fp32_precision}"
 
 
-def resume_promise(
+def resume_exactness_sentence(
     saved: dict[str, Any], now: dict[str, Any], choices: Sequence[Choice], code: Sequence[str] = ()
 ) -> str:
     """Return what a run resumed here promises, and why, in one sentence; `code` says what it now decides otherwise.
@@ -104,17 +104,19 @@ def script_arguments(hide: Hide) -> list[str] | None:
 
     A launcher's own word is left out, and a secret (`--api-key ...`) hidden.
     """
-    script = source_of_main()
+    script = path_of_main_script()
     if script is None or not sys.argv or Path(sys.argv[0]).name != script.name:
         return None
-    return hide_in_words(list(_without_local_rank(sys.argv[1:])), hide)
+    return hide_command_secrets(list(_without_local_rank(sys.argv[1:])), hide)
 
 
 def changed_arguments(saved: list[str] | None, now: list[str] | None) -> list[str]:
     """Return which words differ, in one sentence; nothing where one side is not known."""
     if saved is None or now is None or saved == now:
         return []
-    before, after = (Counter(" ".join(option) for option in command_options(words)) for words in (saved, now))
+    before, after = (
+        Counter(" ".join(option) for option in split_command_options(words)) for words in (saved, now)
+    )
     gone, new = before - after, after - before
     if not gone and not new:  # their order alone: the last of two alike is the one that counts
         gone, new = before, after
@@ -123,7 +125,7 @@ def changed_arguments(saved: list[str] | None, now: list[str] | None) -> list[st
 
 def _without_local_rank(words: Sequence[str]) -> Iterator[str]:
     """Yield the words but for the launcher's `--local-rank=0` or `--local-rank 0`."""
-    for option in command_options(words):
+    for option in split_command_options(words):
         is_launchers = _LOCAL_RANK.match(option[0])
         yield from option[1 if "=" in option[0] else 2 :] if is_launchers else option
 

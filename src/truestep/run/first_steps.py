@@ -11,7 +11,7 @@ from truestep.core.files import read_regular_file
 from truestep.core.secret_values import hide_secrets
 from truestep.report.record import FINDINGS
 from truestep.run.directory import write_run_json
-from truestep.run.own_random_draws import PlainNoise
+from truestep.run.own_random_draws import UnseededDrawWatcher
 from truestep.run.state import RunState
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ SCHEMA_VERSION = 1
 _WATCHING = "truestep.doctor.runtime.watch"
 
 
-class DoctorOfFirstSteps:
+class FirstStepsDoctor:
     """Connects the watchers that apply to a loop which the engine drives, for as long as the watch's window."""
 
     def __init__(self, run: RunState, *, wanted: bool) -> None:
         self._run = run
         self._begun = not wanted
         self._watch: Watch | None = None
-        self._noise: PlainNoise | None = None
+        self._noise: UnseededDrawWatcher | None = None
         self._applied: dict[str, int] = {}
 
     def begin(self) -> None:
@@ -38,17 +38,17 @@ class DoctorOfFirstSteps:
         if self._begun:
             return
         self._begun = True
-        compiled = any(map(_is_compiled, self._run.context.learners.values()))
+        compiled = any(map(_has_compiled_loss_or_module, self._run.context.learners.values()))
         if compiled or not self._run.is_main or self._run.context.strategy.divides_weights:
             return  # what is wrapped while a function is compiled would be compiled again without it
-        from truestep.doctor.runtime.scope import engine_loop
+        from truestep.doctor.runtime.scope import engine_loop_scope
         from truestep.doctor.runtime.watch import Watch, WatchOptions, active_watch
 
         # the watch of a run that was left open, as a cell leaves it that was stopped, gives way
         if (watch := active_watch()) is None or watch.options.gives_way:
-            self._watch = Watch(WatchOptions(gives_way=True), engine_loop()).__enter__()
-            self._noise = PlainNoise(self._run)
-            self._watch.dispatcher.hears = self._noise.heard
+            self._watch = Watch(WatchOptions(gives_way=True), engine_loop_scope()).__enter__()
+            self._noise = UnseededDrawWatcher(self._run)
+            self._watch.dispatcher.hears = self._noise.on_operation
 
     def updated(self, learner: "LearnerParts") -> None:
         """A learner's update is done; one that was skipped tells nothing of its parameters."""
@@ -68,7 +68,7 @@ class DoctorOfFirstSteps:
         self._applied[learner.name] = learner.counters.updates
         if before != learner.counters.updates:
             self._watch.dispatcher.engine_stepped(learner.optimizers)
-        if not self._watch.history.in_window:
+        if not self._watch.history.is_in_first_steps:
             self.end()
 
     def end(self) -> None:
@@ -79,35 +79,41 @@ class DoctorOfFirstSteps:
         watch.end()
         grave = [each for each in watch.findings if each.severity.value in ("bug", "risk")]
         for finding in grave:
-            self._run.screen.say(_sentence(finding))
+            self._run.screen.say(_finding_sentence(finding))
         if watch.findings:
             try:
-                _keep(self._run.directory / FINDINGS, [each.to_dict() for each in watch.findings])
+                _append_findings_to_file(
+                    self._run.directory / FINDINGS, [each.to_dict() for each in watch.findings]
+                )
             except RunDirectoryError as error:  # a full disk, say: no reason to stop a training
                 self._run.screen.say(f"what the doctor found could not be kept ({error})")
 
 
-def _is_compiled(learner: "LearnerParts") -> bool:
+def _has_compiled_loss_or_module(learner: "LearnerParts") -> bool:
     """Whether its loss is compiled, or a module of it was before the run: torch warns of hooks on those at each call."""
     return learner.options.compile or any(hasattr(each, "_orig_mod") for each in learner.module.modules())
 
 
-def _sentence(finding: "Finding") -> str:
+def _finding_sentence(finding: "Finding") -> str:
     return (
         f"{finding.place}: {finding.severity} {finding.code} {finding.name}: {finding.message} "
         f"Why: {finding.why} Fix: {finding.fix}"
     )
 
 
-def _keep(path: Path, findings: list[dict[str, Any]]) -> None:
+def _append_findings_to_file(path: Path, findings: list[dict[str, Any]]) -> None:
     """Write findings beside those that were there; one found again after a resume stays one."""
     try:
         known = json.loads(read_regular_file(path))["findings"]
-        kept = [each for each in known if _key(each) not in {_key(finding) for finding in findings}]
+        kept = [
+            each
+            for each in known
+            if _finding_key(each) not in {_finding_key(finding) for finding in findings}
+        ]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         kept = []  # the file is damaged: what was found now stands alone
     write_run_json(path, {"schema_version": SCHEMA_VERSION, "findings": hide_secrets([*kept, *findings])})
 
 
-def _key(finding: dict[str, Any]) -> tuple[Any, ...]:
+def _finding_key(finding: dict[str, Any]) -> tuple[Any, ...]:
     return finding["code"], finding["path"], finding["line"]

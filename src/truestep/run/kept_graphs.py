@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from truestep.core.frames import lines_running
+from truestep.core.frames import running_user_lines
 from truestep.core.written_source import source_tree
 from truestep.run.state import RunState
-from truestep.run.unkept_variables import name_written, pieces_of_running_loops
+from truestep.run.unkept_variables import name_assigned_or_deleted, pieces_of_running_loops
 from truestep.run.written_names import LoopPiece, last_name
 
 _LOOKS = (8, 64, 512)  # the bodies before which it is looked
 _ADDS = ("append", "extend", "insert")
 
 
-class KeptGraphs:
+class RetainedGraphWatcher:
     """Looks now and then at the lists that the bodies of a run add to and do nothing else with."""
 
     def __init__(self, run: RunState) -> None:
@@ -28,24 +28,24 @@ class KeptGraphs:
         """A body of the leader's is about to begin, called for by the user's own loop."""
         self._bodies += 1
         if self._bodies in _LOOKS:
-            for name, items in _only_added_to():
+            for name, items in _lists_only_appended_to():
                 kept = [each for each in items if isinstance(each, torch.Tensor) and each.grad_fn is not None]
                 if len(kept) > 1 and len(kept) == len(items):
                     self._run.screen.say_once(_SAID.format(name=name, num=len(kept)), key=f"graphs {name}")
 
 
-def _only_added_to() -> Iterator[tuple[str, list[Any]]]:
+def _lists_only_appended_to() -> Iterator[tuple[str, list[Any]]]:
     """Yield the lists that the running loops name for nothing but to add to them, by what is written."""
     pieces = [*pieces_of_running_loops()]
-    written = {name for piece in pieces for each in piece.nodes if (name := name_written(each))}
+    written = {name for piece in pieces for each in piece.nodes if (name := name_assigned_or_deleted(each))}
     found: dict[str, list[Any]] = {}
     others: set[str] = set()
     for piece in pieces:
         added = {
             id(each.value) for each in piece.nodes if isinstance(each, ast.Attribute) and each.attr in _ADDS
         }
-        for node, value in _lists_named(piece):
-            is_own = isinstance(node, ast.Name) or not _is_read_anywhere(node, piece)
+        for node, value in _lists_named_in_piece(piece):
+            is_own = isinstance(node, ast.Name) or not _is_attribute_read_anywhere(node, piece)
             if id(node) in added and last_name(node) not in written and is_own:
                 found[piece.names.text(node)] = value
             elif id(node) not in added:
@@ -53,11 +53,11 @@ def _only_added_to() -> Iterator[tuple[str, list[Any]]]:
     return ((name, items) for name, items in found.items() if name not in others)
 
 
-def _is_read_anywhere(node: ast.expr, piece: LoopPiece) -> bool:
+def _is_attribute_read_anywhere(node: ast.expr, piece: LoopPiece) -> bool:
     """Whether an attribute is read for more than to add to it, where its loop or its class is written: few methods are followed."""
     owner = piece.names.value(node.value) if isinstance(node, ast.Attribute) else None
     home = getattr(sys.modules.get(type(owner).__module__), "__file__", None)
-    files = {code.co_filename for code, _ in lines_running()} | ({home} if home else set())
+    files = {code.co_filename for code, _ in running_user_lines()} | ({home} if home else set())
     name, used = last_name(node), 0
     for tree in filter(None, map(source_tree, files)):
         parents = {inner: each for each in ast.walk(tree) for inner in ast.iter_child_nodes(each)}
@@ -71,7 +71,7 @@ def _is_read_anywhere(node: ast.expr, piece: LoopPiece) -> bool:
     return used > 0
 
 
-def _lists_named(piece: LoopPiece) -> Iterator[tuple[ast.expr, list[Any]]]:
+def _lists_named_in_piece(piece: LoopPiece) -> Iterator[tuple[ast.expr, list[Any]]]:
     counted = {
         id(each.args[0])
         for each in piece.nodes

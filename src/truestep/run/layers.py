@@ -9,10 +9,10 @@ from typing import Any
 
 from truestep.core.files import open_regular_file, replacing_file
 from truestep.engine.parts import LearnerParts
-from truestep.model.layers.findings import LayerFinding, Look, plain_layer_look
+from truestep.model.layers.findings import LayerFinding, Look, layer_numbers_for_json
 from truestep.model.layers.interval import SHARE, Every
 from truestep.model.layers.measures import SPAN
-from truestep.model.layers.watch import ModelLooks
+from truestep.model.layers.watch import ModelLayerLooks
 from truestep.report.layers import LAYERS, read_reported_looks
 from truestep.run.state import RunState
 
@@ -20,7 +20,7 @@ FULL = 256  # lines after which only every second look is written; again so many
 SHOWN = 5  # layers that are named, of those that do the same
 
 
-class RunLayers:
+class RunLayerWatch:
     """Begins and ends looks between updates; off them an update costs a comparison."""
 
     def __init__(self, run: RunState, every: Every) -> None:
@@ -28,7 +28,7 @@ class RunLayers:
         self._path = run.directory / LAYERS
         whole_here = run.is_main and not run.context.strategy.divides_weights  # else there is none to look at
         self._every = every if whole_here else 0
-        self._looks: dict[str, ModelLooks | None] = {}
+        self._looks: dict[str, ModelLayerLooks | None] = {}
         self._num_seen = 0
 
     def open(self) -> None:
@@ -38,7 +38,7 @@ class RunLayers:
         kept = [line for line in read_reported_looks(self._path) if line["step"] <= self._run.cursor.done]
         self._num_seen = len(kept)
         with replacing_file(self._path) as file:
-            file.write(b"".join(_encoded(line) for line in kept))
+            file.write(b"".join(_encode_json_line(line) for line in kept))
 
     def updated(self, learner: LearnerParts) -> None:
         """An update is done: it may have been looked at, and the next one may be."""
@@ -54,11 +54,11 @@ class RunLayers:
             return
         with looks.interval.clock:
             looks.end(self._run.cursor.step)
-            self._take(learner.name, looks)  # what is on its way from the device comes next time
+            self._report_new_looks(learner.name, looks)  # what is on its way from the device comes next time
             if looks.interval.allows(following, SHARE / len(self._looks)):
                 looks.begin(following)
 
-    def _make_looks(self, learner: LearnerParts) -> ModelLooks | None:
+    def _make_looks(self, learner: LearnerParts) -> ModelLayerLooks | None:
         if learner.is_compiled:
             reason = "hooks would have it compiled anew; compile=False watches its layers"
             self._run.context.choose(
@@ -67,29 +67,31 @@ class RunLayers:
             return None
         if learner.needs_closure:  # its forward runs many times an update
             return None
-        return ModelLooks(learner.module, self._every, counts_gradients=bool(len(self._run.trackers)))
+        return ModelLayerLooks(learner.module, self._every, counts_gradients=bool(len(self._run.trackers)))
 
-    def _take(self, name: str, looks: ModelLooks, *, wait: bool = False) -> None:
+    def _report_new_looks(self, name: str, looks: ModelLayerLooks, *, wait: bool = False) -> None:
         known = len(looks.findings)
         for look in looks.arrived(wait=wait):
             self._num_seen += 1
             new = looks.findings[known:]
             known = len(looks.findings)
             if new or self._num_seen % (1 << max(0, self._num_seen // FULL).bit_length()) == 0:
-                self._write(name, look, new)
+                self._append_look_to_file(name, look, new)
             self._send_to_trackers(name, look)
             for fault in dict.fromkeys(finding.fault for finding in new):
-                self._run.screen.say(_sentence([finding for finding in new if finding.fault == fault]))
+                self._run.screen.say(
+                    _finding_group_sentence([finding for finding in new if finding.fault == fault])
+                )
 
-    def _write(self, name: str, look: Look, findings: list[LayerFinding]) -> None:
+    def _append_look_to_file(self, name: str, look: Look, findings: list[LayerFinding]) -> None:
         line: dict[str, Any] = {
             "step": look.step,
             "learner": name,
-            "layers": {each.name: plain_layer_look(each) for each in look.layers},
+            "layers": {each.name: layer_numbers_for_json(each) for each in look.layers},
             "findings": [vars(finding) for finding in findings],
         }
         try:
-            _append(self._path, _encoded(line))
+            _append_to_file(self._path, _encode_json_line(line))
         except OSError as error:  # a full disk: no reason to stop a training
             self._every = 0
             self._run.screen.say(
@@ -101,10 +103,12 @@ class RunLayers:
             return
         for each in look.layers:
             full = f"{name}/{each.name}"
-            self._tell_counts(full, each.counts, each.mean, each.spread, look.step)
-            self._tell_counts(f"{full}/gradient", each.gradient_counts, 0.0, each.gradient or 0.0, look.step)
+            self._send_histogram_to_trackers(full, each.counts, each.mean, each.spread, look.step)
+            self._send_histogram_to_trackers(
+                f"{full}/gradient", each.gradient_counts, 0.0, each.gradient or 0.0, look.step
+            )
 
-    def _tell_counts(
+    def _send_histogram_to_trackers(
         self, name: str, counts: tuple[float, ...], middle: float, spread: float, step: int
     ) -> None:
         width, low = 2 * SPAN * spread / max(1, len(counts)), middle - SPAN * spread
@@ -117,19 +121,19 @@ class RunLayers:
         for name, looks in self._looks.items():
             if looks is not None:
                 looks.end(self._run.cursor.step)
-                self._take(name, looks, wait=True)
+                self._report_new_looks(name, looks, wait=True)
 
 
-def _encoded(line: dict[str, Any]) -> bytes:
+def _encode_json_line(line: dict[str, Any]) -> bytes:
     return json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
-def _append(path: Path, text: bytes) -> None:
+def _append_to_file(path: Path, text: bytes) -> None:
     with os.fdopen(open_regular_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
         file.write(text)
 
 
-def _sentence(alike: list[LayerFinding]) -> str:
+def _finding_group_sentence(alike: list[LayerFinding]) -> str:
     """Return what is said of layers that do the same: in a deep model it is a hundred at once, and the report shows each."""
     first, *others = alike
     names = ", ".join(finding.layer for finding in others[:SHOWN])

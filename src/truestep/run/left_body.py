@@ -5,52 +5,54 @@ import ast
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 
-from truestep.core.leaving import exit_status_of, told_of_trace, trace_leaving_loop
+from truestep.core.leaving import describe_traceback, exit_status_of, trace_leaving_loop
 from truestep.core.written_source import source_tree
 
 _OF_ITS_OWN = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.For | ast.AsyncFor | ast.While
 
 
-def what_left_body(frame: FrameType) -> str:
+def reason_body_was_left(frame: FrameType) -> str:
     """Return by what the body of a frame's loop is left undone at this moment; "" where that is no exception, or all is done."""
     trace = trace_leaving_loop(frame)
     # an exit ends the process: it is as meant as a `break`
-    if trace is None or exit_status_of(trace) is not None or _was_last(trace):
+    if trace is None or exit_status_of(trace) is not None or _is_raise_at_body_end(trace):
         return ""
-    return told_of_trace(trace)
+    return describe_traceback(trace)
 
 
-def _was_last(trace: TracebackType) -> bool:
+def _is_raise_at_body_end(trace: TracebackType) -> bool:
     """Tell a `raise` that a body ends with, be it in what is called there: a `break` out of several loops is written so."""
     each: TracebackType | None = trace
     while each is not None:
         tree = source_tree(each.tb_frame.f_code.co_filename)
-        statement = None if tree is None else _last_statement(tree.body, each.tb_lineno)
+        statement = None if tree is None else _statement_if_last(tree.body, each.tb_lineno)
         if statement is None or isinstance(statement, ast.Raise) is not (each.tb_next is None):
             return False
         each = each.tb_next
     return True
 
 
-def _last_statement(block: list[ast.stmt], line: int, *, is_last: bool = True) -> ast.stmt | None:
+def _statement_if_last(block: list[ast.stmt], line: int, *, is_last: bool = True) -> ast.stmt | None:
     """Return the statement of a line where nothing follows on it in its function, or in the loop around it."""
     for each in block:
         if each.lineno <= line <= (each.end_lineno or 0):
             is_last = isinstance(each, _OF_ITS_OWN) or (is_last and each is block[-1])
-            parts = list(_blocks(each))
+            parts = list(_statement_blocks(each))
             found = [part for part in parts if part and part[0].lineno <= line <= (part[-1].end_lineno or 0)]
             if found:
-                return _last_statement(found[0], line, is_last=is_last and not _has_more(each, found[0]))
+                return _statement_if_last(
+                    found[0], line, is_last=is_last and not _has_try_else_after(each, found[0])
+                )
             return each if is_last else None
     return None
 
 
-def _has_more(statement: ast.stmt, block: list[ast.stmt]) -> bool:
+def _has_try_else_after(statement: ast.stmt, block: list[ast.stmt]) -> bool:
     """Tell the block of a `try` that its `else` follows on."""
     return isinstance(statement, ast.Try) and block is statement.body and bool(statement.orelse)
 
 
-def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+def _statement_blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
     match statement:
         case ast.Match(cases=parts) | ast.Try(handlers=parts):
             yield from (part.body for part in parts)

@@ -15,40 +15,40 @@ import torch
 from torch import Tensor
 
 from truestep.core.accelerator import (
-    ArrivingCopy,
-    are_late,
-    bring_together,
-    in_float64,
-    most_bytes,
+    AsyncHostCopy,
+    has_async_tensor,
+    move_to_one_device,
+    peak_device_bytes,
     send_to_host,
+    to_float64,
 )
 from truestep.core.errors import RunDirectoryError
 from truestep.engine.parts import LearnerParts
-from truestep.engine.result import NotedGradientNorm, Update, read_gradient_norms
+from truestep.engine.result import DeferredGradientNorm, Update, read_gradient_norms
 from truestep.report.history import (
     NOTHING,
-    MetricsMark,
-    cut_back_metrics,
-    forget_kept_metrics,
+    MetricsPrefixMark,
     is_kept_metrics_file,
+    remove_unneeded_metrics_copies,
+    truncate_metrics_to_mark,
 )
-from truestep.report.media import MediaLine
+from truestep.report.media import MediaFileEntry
 from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
 from truestep.run.media.folder import remove_unlisted_media
-from truestep.run.metrics_window import LogWindow, read_log_windows
+from truestep.run.metrics_window import LearnerLogWindow, read_log_windows
 from truestep.run.trackers.hub import Trackers
 
 Line = tuple[dict[str, Any], dict[str, float]]
-Values = dict[str, Tensor | NotedGradientNorm | float]
+Values = dict[str, Tensor | DeferredGradientNorm | float]
 AskedValues = Callable[[], Values] | dict[str, float]
 """Numbers, or what gives the values when somebody reads."""
 
 
-class ProgressReadback:
+class PendingLogLines:
     """Lines whose values are not read yet: on their way from the device, or on a CPU where several are read together."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[dict[str, Any], AskedValues, ArrivingCopy | None]] = deque()
+        self._waiting: deque[tuple[dict[str, Any], AskedValues, AsyncHostCopy | None]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -58,7 +58,7 @@ class ProgressReadback:
         copy = None
         if not at_hand:
             assert callable(values)
-            values, copy = _sent(values())
+            values, copy = _send_to_host_together(values())
         self._waiting.append((where, values, copy))
 
     def lines(self, *, wait: bool) -> Iterator[Line]:
@@ -73,12 +73,12 @@ class ProgressReadback:
             yield where, values
 
 
-def _sent(values: Values) -> tuple[Callable[[], Values], ArrivingCopy | None]:
+def _send_to_host_together(values: Values) -> tuple[Callable[[], Values], AsyncHostCopy | None]:
     """Send tensors to the host together; return what gives the values once they are there, and their copy."""
     tensors = {name: value.detach() for name, value in values.items() if isinstance(value, Tensor)}
-    if not are_late(tensors.values()):
+    if not has_async_tensor(tensors.values()):
         return lambda: values, None
-    copy = send_to_host(torch.stack(bring_together([in_float64(tensor) for tensor in tensors.values()])))
+    copy = send_to_host(torch.stack(move_to_one_device([to_float64(tensor) for tensor in tensors.values()])))
     return lambda: {**values, **dict(zip(tensors, copy.read().tolist(), strict=True))}, copy
 
 
@@ -116,10 +116,10 @@ class RunLogbook:
         self._path = directory / "metrics.jsonl"
         self._file: MetricsFile | None = None
         self._learners = learners
-        self._windows: dict[str, LogWindow] = {}
-        self._readback = ProgressReadback()
-        self._unread: list[LogWindow] = []  # of lines that wait
-        self._norms: list[NotedGradientNorm] = []  # of gradients that are copied
+        self._windows: dict[str, LearnerLogWindow] = {}
+        self._readback = PendingLogLines()
+        self._unread: list[LearnerLogWindow] = []  # of lines that wait
+        self._norms: list[DeferredGradientNorm] = []  # of gradients that are copied
         self._num_copied = 0.0  # values of these
         self._memory_read, self._memory_bytes = 0.0, 0.0
         self._began = self._since = self._read = time.monotonic()
@@ -127,7 +127,7 @@ class RunLogbook:
     @property
     def newest(self) -> dict[str, float]:
         """The values logged last, by name."""
-        self._write_readback()
+        self._write_pending_lines()
         return self._newest
 
     @property
@@ -146,7 +146,7 @@ class RunLogbook:
         """Note an update of a learner."""
         window = self._windows.get(learner.name)
         if window is None:
-            window = self._windows[learner.name] = LogWindow()
+            window = self._windows[learner.name] = LearnerLogWindow()
         window.add(update)
 
     def write_if_due(self, step: int, epoch: int) -> bool:
@@ -163,7 +163,7 @@ class RunLogbook:
         windows, self._windows = self._windows, {}
         many = len(self._learners) > 1
         parts = [
-            (f"{name}/" if many else "", windows[name], self._measured(learner, windows[name]))
+            (f"{name}/" if many else "", windows[name], self._current_learner_values(learner, windows[name]))
             for name, learner in self._learners.items()
             if name in windows
         ]
@@ -172,15 +172,18 @@ class RunLogbook:
             self._unread += windows.values()
         now = time.monotonic()
         values = partial(
-            _values_of, parts, self._machine(now, context.device) | self.drawn(), max(now - self._since, 1e-9)
+            _values_of_line,
+            parts,
+            self._memory_and_stall_values(now, context.device) | self.drawn(),
+            max(now - self._since, 1e-9),
         )
         self._since = now
-        self._write({"step": step, "epoch": epoch}, values, now, at_hand=context.is_host)
+        self._write_line({"step": step, "epoch": epoch}, values, now, at_hand=context.is_host)
 
-    def _measured(self, learner: LearnerParts, window: LogWindow) -> Values:
+    def _current_learner_values(self, learner: LearnerParts, window: LearnerLogWindow) -> Values:
         """Return what is true now, and not of the whole window."""
         norm = window.note_norm()
-        if isinstance(norm, NotedGradientNorm):
+        if isinstance(norm, DeferredGradientNorm):
             self._norms.append(norm)
             self._num_copied += learner.weights.num_at_hand
             if self._num_copied > MOST_COPIED:
@@ -195,29 +198,31 @@ class RunLogbook:
         norms, self._norms, self._num_copied = self._norms, [], 0
         read_gradient_norms(norms)
 
-    def _machine(self, now: float, device: torch.device) -> dict[str, float]:
+    def _memory_and_stall_values(self, now: float, device: torch.device) -> dict[str, float]:
         if now - self._memory_read > MEMORY_EVERY_SECONDS:
-            self._memory_read, self._memory_bytes = now, _memory_bytes(device)
+            self._memory_read, self._memory_bytes = now, _peak_memory_bytes(device)
         return {"memory_bytes": self._memory_bytes, "save_stall_seconds": self.stall_seconds}
 
-    def write(self, step: int, epoch: int, values: dict[str, float], media: Mapping[str, MediaLine]) -> None:
+    def write(
+        self, step: int, epoch: int, values: dict[str, float], media: Mapping[str, MediaFileEntry]
+    ) -> None:
         """Write one line of values that are on the host, and of media that are in their files."""
         where = {"step": step, "epoch": epoch, "media": media}
-        self._write(where, values, time.monotonic(), at_hand=True)
+        self._write_line(where, values, time.monotonic(), at_hand=True)
         self.flush()
 
-    def _write(self, where: dict[str, Any], values: AskedValues, now: float, *, at_hand: bool) -> None:
+    def _write_line(self, where: dict[str, Any], values: AskedValues, now: float, *, at_hand: bool) -> None:
         where["elapsed_seconds"] = now - self._began
         self._readback.push(where, values, at_hand=at_hand)
         if len(self._trackers) or now - self._read > READ_SECONDS or len(self._readback) >= READ_LINES:
             self._read = now
-            self._write_readback()
+            self._write_pending_lines()
 
     def flush(self) -> None:
         """Wait for values that are still on their way from the device, and write them."""
-        self._write_readback(wait=True)
+        self._write_pending_lines(wait=True)
 
-    def _write_readback(self, *, wait: bool = False) -> None:
+    def _write_pending_lines(self, *, wait: bool = False) -> None:
         if self._unread:
             unread, self._unread = self._unread, []
             self._compute_norms()
@@ -247,13 +252,13 @@ class RunLogbook:
             "elapsed_seconds": self.elapsed_seconds,
         }
 
-    def go_back(self, mark: MetricsMark, others: Sequence[MetricsMark] = ()) -> None:
+    def remove_lines_after(self, mark: MetricsPrefixMark, others: Sequence[MetricsPrefixMark] = ()) -> None:
         """Remove every line after `mark`; what `others` may need is kept aside."""
         self.close()
         if not self._writes:
             return
         try:
-            found = cut_back_metrics(self._path, mark, others)
+            found = truncate_metrics_to_mark(self._path, mark, others)
             remove_unlisted_media(self._path)
         except OSError as error:
             raise RunDirectoryError(
@@ -267,20 +272,20 @@ class RunLogbook:
                 mark.position,
             )
 
-    def forget(self, marks: Callable[[], Sequence[MetricsMark]]) -> None:
+    def forget(self, marks: Callable[[], Sequence[MetricsPrefixMark]]) -> None:
         """Remove what is kept aside and no checkpoint needs any more; a failure leaves it for the next time."""
         with suppress(OSError):
             if is_kept_metrics_file(self._path):
-                forget_kept_metrics(self._path, marks())
+                remove_unneeded_metrics_copies(self._path, marks())
                 remove_unlisted_media(self._path)
 
-    def load_state_dict(self, state: dict[str, Any], others: Sequence[MetricsMark]) -> None:
+    def load_state_dict(self, state: dict[str, Any], others: Sequence[MetricsPrefixMark]) -> None:
         """Cut the file back to where it was and take over what was not in it yet; `others`: of other checkpoints."""
-        self.go_back(MetricsMark(*state["mark"]), others)
+        self.remove_lines_after(MetricsPrefixMark(*state["mark"]), others)
         # so that the time of the whole run goes on where it stood
         self._began = time.monotonic() - state["elapsed_seconds"]
         for name, window in state["windows"].items():
-            self._windows[name] = LogWindow()
+            self._windows[name] = LearnerLogWindow()
             self._windows[name].load_state_dict(window)
 
     def close(self) -> None:
@@ -296,8 +301,8 @@ class RunLogbook:
         return read_metrics(self._path) if self._path.exists() else iter(())
 
 
-def _values_of(
-    parts: Sequence[tuple[str, LogWindow, Values]], machine: dict[str, float], seconds: float
+def _values_of_line(
+    parts: Sequence[tuple[str, LearnerLogWindow, Values]], machine: dict[str, float], seconds: float
 ) -> Values:
     """Return the values of a line."""
     values: Values = {}
@@ -307,14 +312,14 @@ def _values_of(
     return {**values, "samples_per_second": examples / seconds, **machine}
 
 
-def _memory_bytes(device: torch.device) -> float:
+def _peak_memory_bytes(device: torch.device) -> float:
     """Return the most memory that tensors have taken on the run's device, or what this process holds now."""
-    most = most_bytes(device)
-    return float(_process(os.getpid()).memory_info().rss if most is None else most)
+    most = peak_device_bytes(device)
+    return float(_psutil_process(os.getpid()).memory_info().rss if most is None else most)
 
 
 @cache
-def _process(number: int) -> "psutil.Process":
+def _psutil_process(number: int) -> "psutil.Process":
     """Return what knows of a process; to find it takes as long as to ask it."""
     import psutil  # 10 ms, which a training that logs nothing need not pay
 

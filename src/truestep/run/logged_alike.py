@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from truestep.core.errors import OptionError
-from truestep.run.media.kind import LoggedMedia
+from truestep.run.media.kind import EncodedMedia
 
 if TYPE_CHECKING:
     from truestep.run.state import RunState
 
 
-def compare_logged_values(
-    run: "RunState", numbers: Mapping[str, float], media: Mapping[str, LoggedMedia]
+def check_logged_equal_on_ranks(
+    run: "RunState", numbers: Mapping[str, float], media: Mapping[str, EncodedMedia]
 ) -> None:
     """Raise an OptionError where a rank logs another number than rank 0, and say once where it logs another text or image."""
     facts = {name: repr(value) for name, value in numbers.items()}

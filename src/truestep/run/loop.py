@@ -10,16 +10,16 @@ from typing import Any
 
 from truestep.core.call_site import leaves_loop_by_statement
 from truestep.core.errors import DataError, OptionError
-from truestep.core.leaving import told_of_trace, trace_leaving_loop
-from truestep.engine.data.held_files import HeldFile, looked_at_again
-from truestep.engine.data.source import MadeBatch
+from truestep.core.leaving import describe_traceback, trace_leaving_loop
+from truestep.engine.data.held_files import HeldFile, reinspect_file
+from truestep.engine.data.source import BatchWithOrigin
 from truestep.run.cursor import RunCursor
 from truestep.run.device import RunCudnnTuner
-from truestep.run.ended_loop import NotingWhatEndsLoop
-from truestep.run.epoch_never_moves import refuse_epoch_that_never_moves
-from truestep.run.left_body import what_left_body
+from truestep.run.ended_loop import LoopEndingExceptionRecorder
+from truestep.run.epoch_never_moves import refuse_loop_by_unmoving_epoch
+from truestep.run.left_body import reason_body_was_left
 from truestep.run.notebook import is_interactive_session
-from truestep.run.rank_data import RunRankData
+from truestep.run.rank_data import RankDataComparison
 from truestep.run.session import RunSession
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
@@ -39,9 +39,9 @@ class RunLoop:
     def __init__(self, run: RunState, session: RunSession) -> None:
         self._run, self._session = run, session
         self._tuner = RunCudnnTuner(run.context)
-        self._rank_data = RunRankData(run.cursor, run.context.world)
-        self._files = RunDataFiles(run.cursor, session.say)
-        self._noting = NotingWhatEndsLoop(run.context.world)
+        self._rank_data = RankDataComparison(run.cursor, run.context.world)
+        self._files = DataFileChangeWatcher(run.cursor, session.say)
+        self._noting = LoopEndingExceptionRecorder(run.context.world)
         self._watched: Any = None
         self._counted: Any = None
         self._written: Any = None
@@ -77,11 +77,11 @@ class RunLoop:
                 left = sys._getframe().f_back
                 cursor.is_broken_off = leaves_loop_by_statement(left)
                 if cursor.epoch < total and (cursor.is_broken_off or cursor.finished):
-                    self._tell_of_unasked_early_stopping(left)
+                    self._warn_of_unused_early_stopping(left)
         cursor.is_over = f"run.epochs({total})"
         session.end.finish()
 
-    def _tell_of_unasked_early_stopping(self, frame: FrameType | None) -> None:
+    def _warn_of_unused_early_stopping(self, frame: FrameType | None) -> None:
         module = sys.modules.get("truestep.run.early_stopping")  # else nobody has made one
         if module is None or frame is None:
             return
@@ -95,7 +95,7 @@ class RunLoop:
         """Yield the numbers of the steps still to do."""
         cursor, session = self._run.cursor, self._session
         cursor.go_on()
-        if cursor.leader is not None or cursor.in_epochs:
+        if cursor.leader is not None or cursor.is_in_epoch_body:
             kept = (
                 " Where none runs, a variable still holds one that was begun (it = iter(run.steps(...))): del it, or run the cell "
                 "with ts.Run(...) again."
@@ -112,7 +112,7 @@ class RunLoop:
         finally:
             if stream.is_left and not self._is_too_late():
                 trace = trace_leaving_loop(sys._getframe().f_back)
-                cursor.steps_failed = told_of_trace(trace) if trace else ""
+                cursor.steps_failed = describe_traceback(trace) if trace else ""
         if cursor.step > before:
             self._run.screen.progress.end_epoch(self._run.logbook.newest)
         cursor.is_over = f"run.steps({total})"
@@ -126,10 +126,10 @@ class RunLoop:
         """
         cursor, session = self._run.cursor, self._session
         cursor.go_on()
-        stream.check_free()
+        stream.check_source_not_in_use()
         leads = cursor.leader is None
         if cursor.finished:
-            cursor.cut = cursor.cut or stream.num_left(limit) != 0
+            cursor.cut = cursor.cut or stream.num_batches_left(limit) != 0
             return PASS_ENDED
         if not stream.begin(leads=leads, limit=limit):
             session.pass_skipped(stream)
@@ -139,41 +139,41 @@ class RunLoop:
         try:
             with self._noting:
                 for made in reader:
-                    self._give_out(stream, made, leads=leads)
+                    self._count_batch_given_out(stream, made, leads=leads)
                     yield made.batch
-                    self._body_done(stream, reader, made.batch, leads=leads)
+                    self._finish_body(stream, reader, made.batch, leads=leads)
                     if cursor.finished and stream.has_more():
                         cursor.cut_short(stream)
                         break
                 else:
                     stream.end()
         finally:
-            self._closed(stream, reader, leads=leads)
+            self._finish_pass(stream, reader, leads=leads)
         if leads:
             session.pass_done(stream)
-        self._look_at_written_data(stream)
+        self._check_written_data(stream)
         return PASS_ENDED
 
     def _note_pass_begun(self, stream: StreamCursor, *, leads: bool) -> None:
-        if self._run.asked_epoch and not self._run.cursor.in_epochs:
-            refuse_epoch_that_never_moves(self._run.asked_epoch)
+        if self._run.asked_epoch and not self._run.cursor.is_in_epoch_body:
+            refuse_loop_by_unmoving_epoch(self._run.asked_epoch)
         self._session.pass_begun(stream, leads=leads)
-        self._tell_of_reading_once(stream)
+        self._warn_of_one_time_source(stream)
         if stream.limit is None and stream.source.why_endless:
-            from truestep.run.endless_pass import tell_of_endless_pass  # data seldom has no end
+            from truestep.run.endless_pass import warn_of_endless_pass  # data seldom has no end
 
-            tell_of_endless_pass(self._run, stream)
+            warn_of_endless_pass(self._run, stream)
         if leads:
             self._run.cursor.body_left = ""
         if stream.source.lists:
-            self._look_at_lists(stream, whole=True)
+            self._check_lists_unchanged(stream, whole=True)
         if leads:
             self._files.look(at_once=True)
             self._rank_data.pass_begun()
 
-    def _tell_of_reading_once(self, stream: StreamCursor) -> None:
+    def _warn_of_one_time_source(self, stream: StreamCursor) -> None:
         cursor, kind = self._run.cursor, stream.source.reads_once
-        left = cursor.num_epochs - cursor.epoch if cursor.in_epochs else 0
+        left = cursor.num_epochs - cursor.epoch if cursor.is_in_epoch_body else 0
         if kind and left > 1:
             self._run.screen.say_once(
                 f"{stream.label} is {kind}, which can be read only once, and run.epochs({cursor.num_epochs}) is for more: in "
@@ -181,37 +181,41 @@ class RunLoop:
                 "run.data(rows, batch_size=32) where def rows(): yields them"
             )
 
-    def _look_at_lists(self, stream: StreamCursor, *, whole: bool = False) -> None:
-        from truestep.run.changing_data import look_at_lists  # most data is no list
+    def _check_lists_unchanged(self, stream: StreamCursor, *, whole: bool = False) -> None:
+        from truestep.run.changing_data import check_lists_unchanged  # most data is no list
 
-        look_at_lists(self._run, stream, whole=whole)
+        check_lists_unchanged(self._run, stream, whole=whole)
 
-    def _look_at_written_data(self, stream: StreamCursor) -> None:
+    def _check_written_data(self, stream: StreamCursor) -> None:
         if self._written is None:
-            from truestep.run.written_data import WrittenData  # only once there is a pass
+            from truestep.run.written_data import OverwrittenDataWatcher  # only once there is a pass
 
-            self._written = WrittenData(self._run)
+            self._written = OverwrittenDataWatcher(self._run)
         self._written.pass_over(stream)
 
-    def _look_at_variables(self, stream: StreamCursor) -> None:
+    def _check_loop_variables(self, stream: StreamCursor) -> None:
         if self._watched is None:
-            from truestep.run.counted_by_hand import CountedByHand  # only once there is a loop
-            from truestep.run.kept_graphs import KeptGraphs
-            from truestep.run.plain_variables import PlainVariables
-            from truestep.run.unkept_variables import UnkeptVariables
+            from truestep.run.counted_by_hand import ManualLoopCounterCheck  # only once there is a loop
+            from truestep.run.kept_graphs import RetainedGraphWatcher
+            from truestep.run.plain_variables import UntrackedVariableWatcher
+            from truestep.run.unkept_variables import UntrackedStateWatcher
 
-            self._watched = UnkeptVariables(self._run), KeptGraphs(self._run), PlainVariables(self._run)
-            self._counted = CountedByHand(self._run)
+            self._watched = (
+                UntrackedStateWatcher(self._run),
+                RetainedGraphWatcher(self._run),
+                UntrackedVariableWatcher(self._run),
+            )
+            self._counted = ManualLoopCounterCheck(self._run)
         for each in self._watched:
             each.body_begins()
         self._counted.body_begins(stream)
 
-    def _body_done(self, stream: StreamCursor, reader: object, batch: Any, *, leads: bool) -> None:
+    def _finish_body(self, stream: StreamCursor, reader: object, batch: Any, *, leads: bool) -> None:
         cursor = self._run.cursor
         self._session.owner.check()
         if stream.reader is not reader:
-            stream.refuse_reader()
-        self._run.context.note_done(leads=leads)
+            stream.refuse_outdated_reader()
+        self._run.context.note_batch_done(leads=leads)
         if cursor.left:  # a loop inside this one, or beside it
             cursor.go_on()
         if leads:
@@ -220,7 +224,7 @@ class RunLoop:
         # last: an exception out of nowhere (a signal's) finds no half-written line of metrics done
         stream.in_body = False
 
-    def _closed(self, stream: StreamCursor, reader: object, *, leads: bool) -> None:
+    def _finish_pass(self, stream: StreamCursor, reader: object, *, leads: bool) -> None:
         """The loop is over, or was left."""
         if self._is_too_late():
             return
@@ -228,14 +232,14 @@ class RunLoop:
         is_late = stream.reader not in (reader, None)  # it has no part in the pass that is read now
         if stream.reader is reader:
             if leads and stream.in_body:
-                cursor.body_left = what_left_body(sys._getframe(1))
-            self._loop_left_early(stream)
+                cursor.body_left = reason_body_was_left(sys._getframe(1))
+            self._mark_loop_left_early(stream)
         if cursor.leader is stream and (stream.finished or cursor.cut):
             cursor.leader = None
         if leads:
             self._session.pass_closed(is_late=is_late)
 
-    def _loop_left_early(self, stream: StreamCursor) -> None:
+    def _mark_loop_left_early(self, stream: StreamCursor) -> None:
         """The loop was left before the source was exhausted; what was read beside a leader that is over is over with it."""
         cursor = self._run.cursor
         if stream.beside and cursor.leader is None:
@@ -243,27 +247,27 @@ class RunLoop:
         else:
             stream.reader, stream.is_left, cursor.left = None, True, True
 
-    def _give_out(self, stream: StreamCursor, made: MadeBatch, *, leads: bool) -> None:
+    def _count_batch_given_out(self, stream: StreamCursor, made: BatchWithOrigin, *, leads: bool) -> None:
         """Count a batch that is about to be given out; the leader's are the run's steps."""
         if stream.source.lists:
-            self._look_at_lists(stream)
+            self._check_lists_unchanged(stream)
         stream.in_body = True
         stream.batch += 1
         stream.given += 1
         stream.read_digest = made.read
         run = self._run
         if leads:
-            self._look_at_variables(stream)
+            self._check_loop_variables(stream)
             self._files.look()
             self._rank_data.batch_given()
             run.cursor.step += 1
-        run.context.note_made(made.batch, made.making, leads=leads)
+        run.context.note_batch_made(made.batch, made.making, leads=leads)
         if not leads:
-            self._session.bodies.given_beside(stream)
+            self._session.bodies.note_other_batch(stream)
             return
         run.context.advance(run.cursor.step)
         if self._session.passed_over.asks:
-            self._session.passed_over.given_out(made.batch)
+            self._session.passed_over.note_batch_awaiting_update(made.batch)
         if self._tuner.active:
             self._tuner.see(made.batch)
 
@@ -279,7 +283,7 @@ _KEEP = (
 )
 
 
-class RunDataFiles:
+class DataFileChangeWatcher:
     """Says, once each, how the files have changed since they were opened."""
 
     def __init__(self, cursor: RunCursor, say: Callable[[str], None]) -> None:
@@ -293,7 +297,7 @@ class RunDataFiles:
             return
         begin = time.monotonic()
         files = [(each.label, held) for each in self._cursor.streams.values() for held in each.source.files()]
-        found = _changes(files)
+        found = _file_change_messages(files)
         end = time.monotonic()
         # as long until the next look as keeps its cost a thousandth: files on a network answer slowly
         self._due_at = end + (min(SECONDS, (end - begin) / COST) if files else SECONDS)
@@ -309,15 +313,15 @@ class RunDataFiles:
 _SIGNAL = "ends the process by SIGBUS, without a word"
 
 
-def _changes(files: list[tuple[str, HeldFile]]) -> list[str]:
+def _file_change_messages(files: list[tuple[str, HeldFile]]) -> list[str]:
     return [
         f"{label!r}: {changed}"
         for label, held in files
-        if (changed := _changed_since(held, looked_at_again(held)))
+        if (changed := _file_change_text(held, reinspect_file(held)))
     ]
 
 
-def _changed_since(held: HeldFile, now: HeldFile | None) -> str | None:
+def _file_change_text(held: HeldFile, now: HeldFile | None) -> str | None:
     # by its number on the disk: a file that was put in the place of another one has the same name
     name = Path(held.path).name
     if now is None or now.number != held.number:

@@ -9,9 +9,9 @@ import torch
 
 from truestep.core.random_streams import (
     device_random_stream,
-    host_random_streams,
+    host_rng_states,
     random_key,
-    set_host_random_streams,
+    set_host_rng_states,
 )
 from truestep.engine.context import LearnerContext
 from truestep.nn.seeds.seeded import seed_streams
@@ -20,7 +20,7 @@ from truestep.run.cursor import RunCursor
 _BODIES = 0xB0D7  # keeps the keys of bodies apart from those of updates
 
 
-class LoopRandom:
+class LoopRandomGenerators:
     """The generators that a loop draws from.
 
     Within an epoch a resumed loop runs from the top: what it draws there is drawn again, and only where the batches go on do the
@@ -83,7 +83,7 @@ class LoopRandom:
 
 def loop_random_state(device: torch.device) -> dict[str, Any]:
     """Return the state of all generators a loop can draw from."""
-    python, (kind, keys, *rest) = host_random_streams()
+    python, (kind, keys, *rest) = host_rng_states()
     state = {
         "python": python,
         "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
@@ -97,7 +97,7 @@ def loop_random_state(device: torch.device) -> dict[str, Any]:
 def set_loop_random_state(state: dict[str, Any], device: torch.device) -> None:
     """Put all generators where they were; one that can't be is an error, since the run would go another way."""
     kind, keys, *rest = state["numpy"]
-    set_host_random_streams((state["python"], (kind, keys.numpy().astype(np.uint32), *rest)))
+    set_host_rng_states((state["python"], (kind, keys.numpy().astype(np.uint32), *rest)))
     torch.set_rng_state(state["torch"])
     if device.type in state and (own := device_random_stream(device)) is not None:
         own.restore(state[device.type])

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import NamedTuple
 
-from truestep.core.written_source import written_text
+from truestep.core.written_source import unparse_cached
 from truestep.engine.learner import Learner
 from truestep.run.written_names import MISSING, LoopPiece, is_users_object
 
@@ -18,19 +18,19 @@ _Place = ast.Name | ast.Attribute | ast.Subscript
 _HOLDS = "{} holds"  # a dict one of whose members was written: what reads the whole of it reads that, too
 
 
-class _Edge(NamedTuple):
+class _DataFlowEdge(NamedTuple):
     made: set[str]
     of: set[str]
 
 
-class ReadingPiece:
+class DataFlowPiece:
     """One piece of source, with its variables under names that no other piece has where they are its own."""
 
     def __init__(self, piece: LoopPiece) -> None:
         self.piece, self.called = piece, piece.called
         self._read: dict[ast.AST, set[str]] = {}
-        self._own = own_variables(piece) if piece.called else set()
-        self._conditional = {id(inner) for each in piece.nodes for inner in _stands_under(each)}
+        self._own = local_variables_of_piece(piece) if piece.called else set()
+        self._conditional = {id(inner) for each in piece.nodes for inner in _conditional_nodes(each)}
         self.nested = {
             each.name: LoopPiece([*ast.walk(each)], piece.names, each.name)
             for each in piece.nodes[piece.called != "" :]
@@ -38,7 +38,7 @@ class ReadingPiece:
         }
         self._within = {id(inner) for each in self.nested.values() for inner in each.nodes}
         self.nodes = [each for each in piece.nodes if id(each) not in self._within]
-        self.written = [*self._all_written()]
+        self.written = [*self._all_assigned_places()]
 
     def text(self, node: ast.expr) -> str:
         """Return what is written, by the names outside; a variable of its own has its function before it."""
@@ -48,9 +48,9 @@ class ReadingPiece:
 
     def reads(self, *nodes: ast.AST) -> set[str]:
         """Return all that is read in code: what `a.b` says reads `a`, too."""
-        return set().union(*map(self._read_in, nodes))
+        return set().union(*map(self._places_read_in_node, nodes))
 
-    def _read_in(self, top: ast.AST) -> set[str]:
+    def _places_read_in_node(self, top: ast.AST) -> set[str]:
         if top not in self._read:
             places = [each for each in ast.walk(top) if isinstance(each, _Place)]
             members = {
@@ -64,48 +64,60 @@ class ReadingPiece:
             self._read[top] = found
         return self._read[top]
 
-    def _all_written(self) -> Iterator[tuple[_Place, ast.expr | None]]:
+    def _all_assigned_places(self) -> Iterator[tuple[_Place, ast.expr | None]]:
         for node in self.nodes:
-            for target, value in _assigned(node):
-                for each in _parts(target):
+            for target, value in _assigned_targets_and_values(node):
+                for each in _places_in_target(target):
                     match each:
                         case ast.Subscript(value=ast.Name() | ast.Attribute() as held, slice=where) if (
                             not isinstance(where, ast.Constant)
                         ):
-                            yield held, ast.Tuple([_loaded(held), *([value] if value else [])], ast.Load())
+                            yield (
+                                held,
+                                ast.Tuple(
+                                    [_target_as_load_expression(held), *([value] if value else [])],
+                                    ast.Load(),
+                                ),
+                            )
                         case _:
                             yield each, value
 
     def makes(self, target: ast.expr) -> set[str]:
         """Return what is written where this is the target."""
         found: set[str] = set()
-        for each in _parts(target):
+        for each in _places_in_target(target):
             found.add(self.text(each))
             if isinstance(each, ast.Subscript):
                 found.add(_HOLDS.format(self.text(each.value)))
         return found
 
-    def reads_first(self, text: str, readers: set[str], resetters: set[str]) -> bool:
+    def is_read_before_set(self, text: str, readers: set[str], resetters: set[str]) -> bool:
         """Whether it reads what is so written before a line sets it in each body."""
-        set_at = [*self._set_in_each_body(text, readers, resetters)]
+        set_at = [*self._lines_setting_name_each_body(text, readers, resetters)]
         return any(
             not any(line <= node.lineno for line in set_at)
             for node in self.nodes
-            if isinstance(node, _Place) and self._is_read(node, text, readers)
+            if isinstance(node, _Place) and self._is_read_of_name(node, text, readers)
         )
 
     def resets(self, text: str, readers: set[str], resetters: set[str]) -> bool:
         """Whether it sets it whenever it runs, without reading it."""
-        return any(self._set_in_each_body(text, readers, resetters))
+        return any(self._lines_setting_name_each_body(text, readers, resetters))
 
-    def _is_read(self, node: _Place, text: str, readers: set[str]) -> bool:
+    def _is_read_of_name(self, node: _Place, text: str, readers: set[str]) -> bool:
         written = self.text(node)
-        return written in readers if written != text else isinstance(node.ctx, ast.Load) or self._adds(node)
+        return (
+            written in readers
+            if written != text
+            else isinstance(node.ctx, ast.Load) or self._is_augmented_assignment(node)
+        )
 
-    def _adds(self, node: _Place) -> bool:
+    def _is_augmented_assignment(self, node: _Place) -> bool:
         return any(isinstance(each, ast.AugAssign) and each.target is node for each in self.nodes)
 
-    def _set_in_each_body(self, text: str, readers: set[str], resetters: set[str]) -> Iterator[int]:
+    def _lines_setting_name_each_body(
+        self, text: str, readers: set[str], resetters: set[str]
+    ) -> Iterator[int]:
         for target, value in self.written:
             is_set = id(target) not in self._conditional and self.text(target) == text
             if is_set and (value is None or not ({text} | readers) & self.reads(value)):
@@ -116,25 +128,27 @@ class ReadingPiece:
                 if called in resetters and called not in readers:
                     yield node.lineno
 
-    def edges(self) -> Iterator[_Edge]:
+    def edges(self) -> Iterator[_DataFlowEdge]:
         """Yield what is made of what."""
         if self.called:
-            yield _Edge({self.called}, self.reads(*self.nodes))
+            yield _DataFlowEdge({self.called}, self.reads(*self.nodes))
         for node in self.nodes:
             match node:
                 case ast.If(test=test) | ast.While(test=test):
                     within = {id(each) for each in ast.walk(node)}
                     under = [each for each in self.written if id(each[0]) in within]
-                    yield _Edge(set().union(*(self.makes(each) for each, _ in under)), self.reads(test))
+                    yield _DataFlowEdge(
+                        set().union(*(self.makes(each) for each, _ in under)), self.reads(test)
+                    )
                 case ast.comprehension(target=target, iter=value):
-                    yield _Edge(self.makes(target), self.reads(value))
+                    yield _DataFlowEdge(self.makes(target), self.reads(value))
                 case ast.Expr(value=ast.Call(func=ast.Attribute(value=held), args=given)) if self._is_data(
                     held
                 ):
-                    yield _Edge({self.text(held)}, self.reads(*given))
+                    yield _DataFlowEdge({self.text(held)}, self.reads(*given))
         for written, made in self.written:
             if made is not None:
-                yield _Edge(self.makes(written), self.reads(made))
+                yield _DataFlowEdge(self.makes(written), self.reads(made))
 
     def _is_data(self, node: ast.expr) -> bool:
         """Whether an object takes what its methods are given: one that holds a learner or a run is no data."""
@@ -148,35 +162,35 @@ class ReadingPiece:
         is_own = isinstance(value, list | dict | set) or is_users_object(value)
         return is_own and not any(isinstance(each, Learner) or type(each).__name__ == "Run" for each in held)
 
-    def trained_on(self, updating: set[str]) -> set[str]:
+    def names_reaching_update(self, updating: set[str]) -> set[str]:
         """Return what an update here is made of, what decides whether it is made, and what is put into groups of an optimizer."""
         found: set[str] = set()
         for node in self.nodes:
-            if isinstance(node, ast.Call) and self._is_update(node, updating):
+            if isinstance(node, ast.Call) and self._is_update_call(node, updating):
                 found |= self.reads(*node.args, *(each.value for each in node.keywords))
             elif isinstance(node, ast.If | ast.While) and any(
-                isinstance(each, ast.Call) and self._is_update(each, updating) for each in ast.walk(node)
+                isinstance(each, ast.Call) and self._is_update_call(each, updating) for each in ast.walk(node)
             ):
                 found |= self.reads(node.test)
-        return found | self.reads(*self._put_into_groups())
+        return found | self.reads(*self._values_put_into_param_groups())
 
-    def _put_into_groups(self) -> Iterator[ast.expr]:
+    def _values_put_into_param_groups(self) -> Iterator[ast.expr]:
         """Yield what `group["lr"] = rate` puts into the groups of an optimizer, which keep it."""
         groups = {
             self.text(part)
             for each in self.nodes
-            if isinstance(each, ast.For) and "param_groups" in written_text(each.iter)
-            for part in _parts(each.target)
+            if isinstance(each, ast.For) and "param_groups" in unparse_cached(each.iter)
+            for part in _places_in_target(each.target)
         }
         for target, value in self.written:
             if isinstance(target, ast.Subscript) and value is not None:
                 holder = target.value
-                if "param_groups" in written_text(holder) or (
+                if "param_groups" in unparse_cached(holder) or (
                     isinstance(holder, _Place) and self.text(holder) in groups
                 ):
                     yield value
 
-    def _is_update(self, call: ast.Call, updating: set[str]) -> bool:
+    def _is_update_call(self, call: ast.Call, updating: set[str]) -> bool:
         if isinstance(call.func, _Place) and self.text(call.func) in updating:
             return True
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "update":
@@ -188,53 +202,53 @@ class ReadingPiece:
     @property
     def updates(self) -> bool:
         """Whether it makes an update itself."""
-        return any(isinstance(each, ast.Call) and self._is_update(each, set()) for each in self.nodes)
+        return any(isinstance(each, ast.Call) and self._is_update_call(each, set()) for each in self.nodes)
 
 
-def carried_into_training(pieces: list[LoopPiece]) -> Iterator[tuple[_Place, LoopPiece, str]]:
+def values_carried_into_training(pieces: list[LoopPiece]) -> Iterator[tuple[_Place, LoopPiece, str]]:
     """Yield what the body, which is the first of the pieces, reads as the body before has left it, and trains on."""
-    every = [*_with_nested(map(ReadingPiece, pieces))]
-    edges, sinks = _ways_to_updates(every)
+    every = [*_pieces_with_nested(map(DataFlowPiece, pieces))]
+    edges, sinks = _edges_and_update_sinks(every)
     seen: set[str] = set()
     for each in every:
         for target, _ in each.written:
             text = each.text(target)
             if text not in seen and ">" not in text:
                 seen.add(text)
-                if _is_carried(text, every) and _comes_to({text}, edges, sinks):
+                if _is_carried_between_bodies(text, every) and _is_sink_reachable({text}, edges, sinks):
                     yield target, each.piece, text
 
 
-def comes_to_update(text: str, pieces: list[LoopPiece]) -> bool:
+def is_name_reaching_update(text: str, pieces: list[LoopPiece]) -> bool:
     """Whether the batch of an update, or its loss, is made of the list that is so written: one that is only shown is not."""
-    every = [*_with_nested(map(ReadingPiece, pieces))]
-    return _comes_to({text, text.rpartition(".")[0]} - {""}, *_ways_to_updates(every))
+    every = [*_pieces_with_nested(map(DataFlowPiece, pieces))]
+    return _is_sink_reachable({text, text.rpartition(".")[0]} - {""}, *_edges_and_update_sinks(every))
 
 
-def _ways_to_updates(every: list[ReadingPiece]) -> tuple[list[_Edge], set[str]]:
+def _edges_and_update_sinks(every: list[DataFlowPiece]) -> tuple[list[_DataFlowEdge], set[str]]:
     updating = {each.called for each in every if each.called and each.updates}
     edges = [edge for each in every for edge in each.edges()]
-    return edges, set().union(*(each.trained_on(updating) for each in every))
+    return edges, set().union(*(each.names_reaching_update(updating) for each in every))
 
 
-def _with_nested(pieces: Iterable[ReadingPiece]) -> Iterator[ReadingPiece]:
+def _pieces_with_nested(pieces: Iterable[DataFlowPiece]) -> Iterator[DataFlowPiece]:
     for each in pieces:
         yield each
-        yield from _with_nested(map(ReadingPiece, each.nested.values()))
+        yield from _pieces_with_nested(map(DataFlowPiece, each.nested.values()))
 
 
-def _is_carried(text: str, every: list[ReadingPiece]) -> bool:
+def _is_carried_between_bodies(text: str, every: list[DataFlowPiece]) -> bool:
     readers: set[str] = set()
     resetters: set[str] = set()
     for each in every[:0:-1]:  # what a function calls stands behind it
-        if each.called and each.reads_first(text, readers, resetters):
+        if each.called and each.is_read_before_set(text, readers, resetters):
             readers.add(each.called)
         if each.called and each.resets(text, readers, resetters):
             resetters.add(each.called)
-    return every[0].reads_first(text, readers, resetters)
+    return every[0].is_read_before_set(text, readers, resetters)
 
 
-def _comes_to(reached: set[str], edges: list[_Edge], sinks: set[str]) -> bool:
+def _is_sink_reachable(reached: set[str], edges: list[_DataFlowEdge], sinks: set[str]) -> bool:
     grows = True
     while grows and not reached & sinks:
         made = set().union(*(each.made for each in edges if each.of & reached))
@@ -243,7 +257,7 @@ def _comes_to(reached: set[str], edges: list[_Edge], sinks: set[str]) -> bool:
     return bool(reached & sinks)
 
 
-def own_variables(piece: LoopPiece) -> set[str]:
+def local_variables_of_piece(piece: LoopPiece) -> set[str]:
     """Return the names that a function makes anew at each call."""
     top = piece.nodes[0]
     given = top.args if isinstance(top, ast.FunctionDef | ast.Lambda) else None
@@ -258,14 +272,14 @@ def own_variables(piece: LoopPiece) -> set[str]:
     return {name for name in found if piece.names.text(ast.Name(name, ast.Load())) == name}
 
 
-def _stands_under(node: ast.AST) -> Iterator[ast.AST]:
+def _conditional_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what runs only where a test says so."""
     if isinstance(node, ast.If):
         for each in (*node.body, *node.orelse):
             yield from ast.walk(each)
 
 
-def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+def _assigned_targets_and_values(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
     match node:
         case ast.Assign(targets=targets, value=value):
             for target in targets:
@@ -276,27 +290,30 @@ def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
         ):
             yield target, value
         case ast.AugAssign(target=target, value=value):
-            yield target, ast.Tuple([_loaded(target), value], ast.Load())
+            yield target, ast.Tuple([_target_as_load_expression(target), value], ast.Load())
         case ast.For(target=target, iter=value):
             yield target, value
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=target, attr=name), args=given)) if (
             name.endswith("_")
         ):
-            yield target, ast.Tuple([_loaded(target), *given], ast.Load())  # `hidden.copy_(...)`
+            yield (
+                target,
+                ast.Tuple([_target_as_load_expression(target), *given], ast.Load()),
+            )  # `hidden.copy_(...)`
         case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
             yield target, value
 
 
-def _loaded(target: ast.expr) -> ast.expr:
-    return ast.parse(written_text(target), mode="eval").body
+def _target_as_load_expression(target: ast.expr) -> ast.expr:
+    return ast.parse(unparse_cached(target), mode="eval").body
 
 
-def _parts(target: ast.expr) -> Iterator[_Place]:
+def _places_in_target(target: ast.expr) -> Iterator[_Place]:
     match target:
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
             for each in parts:
-                yield from _parts(each)
+                yield from _places_in_target(each)
         case ast.Starred(value=inner):
-            yield from _parts(inner)
+            yield from _places_in_target(inner)
         case ast.Name() | ast.Attribute() | ast.Subscript():
             yield target

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from truestep.run.cursor import RunCursor
 
 
-def refuse_in_run_loop(cursor: "RunCursor") -> None:
+def refuse_data_call_in_loop(cursor: "RunCursor") -> None:
     """Raise an OptionError where `run.data` is called in the body of a loop: a resumed body would not come there again."""
     if not cursor.is_in_loop:
         return
@@ -27,7 +27,7 @@ def refuse_in_run_loop(cursor: "RunCursor") -> None:
     )
 
 
-def refuse_after_run_start(call: str, holds: str, *, started: bool) -> None:
+def refuse_creation_after_start(call: str, holds: str, *, started: bool) -> None:
     """Raise an OptionError where something that checkpoints hold is made after the run had begun."""
     if started:
         # here, so that the name of a run loads few modules
@@ -40,7 +40,7 @@ def refuse_after_run_start(call: str, holds: str, *, started: bool) -> None:
         )
 
 
-def label_of_run_data(taken: Collection[str], name: str) -> str:
+def label_for_run_data(taken: Collection[str], name: str) -> str:
     """Return what the user knows new data by: the variable that takes it, or the line; `name` where neither tells it apart."""
     site = user_call_site()
     if site is None:

@@ -5,12 +5,12 @@ from collections.abc import Sized
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
-from truestep.core.wording import counted
+from truestep.core.wording import plural
 from truestep.engine.data.source import BatchSource
 from truestep.run.state import RunState
 
 
-class MeasuredInPart:
+class PartialEvaluationWatcher:
     """Looks at each data once, when an evaluation of them is over; what is trained on may be measured as it is trained on."""
 
     def __init__(self, run: RunState) -> None:
@@ -25,13 +25,17 @@ class MeasuredInPart:
             self._looked_at.add(data)
         except TypeError:  # a list of batches
             return
-        part = self._of_source(data) if isinstance(data, BatchSource) else _of_loader(data)
+        part = (
+            self._part_measured_of_source(data)
+            if isinstance(data, BatchSource)
+            else _part_measured_of_loader(data)
+        )
         if part is not None and 0 < part.seen < part.whole:
             self._run.screen.say_once(
-                _SAID.format(**part._asdict(), left=counted(part.whole - part.seen, "sample"))
+                _SAID.format(**part._asdict(), left=plural(part.whole - part.seen, "sample"))
             )
 
-    def _of_source(self, source: BatchSource) -> "PartMeasured | None":
+    def _part_measured_of_source(self, source: BatchSource) -> "MeasuredPart | None":
         streams = [each for each in self._run.cursor.streams.values() if each.source is source]
         is_trained_on = any(each.number >= 0 for each in streams)
         if not streams or is_trained_on or not self._run.cursor.step:
@@ -40,10 +44,10 @@ class MeasuredInPart:
         whole, is_short = facts.get("num_samples"), (facts.get("order") or {}).get("drop_last")
         if not is_short or not isinstance(whole, int) or source.num_samples is None:
             return None
-        return PartMeasured(source.num_samples, whole, streams[0].label)
+        return MeasuredPart(source.num_samples, whole, streams[0].label)
 
 
-class PartMeasured(NamedTuple):
+class MeasuredPart(NamedTuple):
     """How many samples an evaluation saw, of how many."""
 
     seen: int
@@ -51,12 +55,12 @@ class PartMeasured(NamedTuple):
     label: str
 
 
-def _of_loader(loader: Any) -> PartMeasured | None:
+def _part_measured_of_loader(loader: Any) -> MeasuredPart | None:
     """Return how much a DataLoader gives that was not given to `run.data`."""
     size, sampler = getattr(loader, "batch_size", None), getattr(loader, "sampler", ())
     if not getattr(loader, "drop_last", False) or not isinstance(size, int) or not isinstance(sampler, Sized):
         return None
-    return PartMeasured(len(sampler) // size * size, len(sampler), "its DataLoader")
+    return MeasuredPart(len(sampler) // size * size, len(sampler), "its DataLoader")
 
 
 _SAID = (

@@ -14,7 +14,7 @@ from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
 
 
-class MeasuredInTrainingMode:
+class TrainingModeEvaluationWatcher:
     """Hears layers between a pass and the next update only, and of a lawful measure the first one alone."""
 
     def __init__(self, run: RunState) -> None:
@@ -30,19 +30,23 @@ class MeasuredInTrainingMode:
         """A pass begins: one over other data than those that are trained on, or in the body of the leader's, may measure."""
         self._attempts = self._run.attempts if leads else self._attempts
         if not leads or (self._trained_on and stream.name not in self._trained_on):
-            self._listen()
+            self._hook_sensitive_layers()
 
     def pass_done(self, stream: StreamCursor) -> None:
         """The leader's pass is over, and what follows it may measure."""
         if self._run.attempts > self._attempts:
             self._trained_on.add(stream.name)
-        self._listen()
+        self._hook_sensitive_layers()
 
-    def _listen(self) -> None:
+    def _hook_sensitive_layers(self) -> None:
         leader = self._run.cursor.leader
-        if self._handle is None and not (leader is not None and leader.name == STEPS) and self._owned():
+        if (
+            self._handle is None
+            and not (leader is not None and leader.name == STEPS)
+            and self._sensitive_layers_by_id()
+        ):
             self._called.clear()
-            self._handle = register_module_forward_pre_hook(self._hear)
+            self._handle = register_module_forward_pre_hook(self._on_layer_forward)
 
     def end(self) -> None:
         """Something is computed by the engine, or the run is over: hear nothing."""
@@ -50,7 +54,7 @@ class MeasuredInTrainingMode:
             self._handle.remove()
             self._handle = None
 
-    def _owned(self) -> dict[int, LearnerParts]:
+    def _sensitive_layers_by_id(self) -> dict[int, LearnerParts]:
         if self._layers is None:
             from truestep.doctor.runtime.looking import sensitive_layers_of  # once, behind a pass
 
@@ -63,8 +67,8 @@ class MeasuredInTrainingMode:
             }
         return self._layers
 
-    def _hear(self, layer: nn.Module, _inputs: Any) -> None:
-        owner = self._owned().get(id(layer))
+    def _on_layer_forward(self, layer: nn.Module, _inputs: Any) -> None:
+        owner = self._sensitive_layers_by_id().get(id(layer))
         if owner is None:
             return
         # a part alone in training mode is meant so, and a norm without momentum takes exact statistics
@@ -76,10 +80,10 @@ class MeasuredInTrainingMode:
         if len(self._run.context.learners) == 1 or id(layer) in self._called:
             self.end()
             self._layers = {}
-            self._tell(owner)
+            self._warn_of_training_mode(owner)
         self._called.add(id(layer))
 
-    def _tell(self, owner: LearnerParts) -> None:
+    def _warn_of_training_mode(self, owner: LearnerParts) -> None:
         from truestep.doctor.runtime.looking import watched_sensitive_layers
 
         kinds = watched_sensitive_layers(owner.module, training=True)

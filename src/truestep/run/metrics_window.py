@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import are_late, in_float64, send_to_device
-from truestep.engine.means import Noted, metric_means_as_numbers, noted_metric_value
-from truestep.engine.result import NotedGradientNorm, Update
+from truestep.core.accelerator import has_async_tensor, send_to_device, to_float64
+from truestep.engine.means import Noted, deferred_mean_value, metric_means_as_numbers
+from truestep.engine.result import DeferredGradientNorm, Update
 from truestep.engine.sums import LossTotals
 from truestep.run.options import check_run_name
 
@@ -18,7 +18,7 @@ MOST_NOTED = 64
 """Updates that are noted before what they gave is taken in; each holds what was noted of its losses until then."""
 
 
-class LogWindow:
+class LearnerLogWindow:
     """The updates of one learner since the last line; kept one by one, so that a resumed run adds up the same bits.
 
     Between two lines an update is only noted: what is computed for many at once, where it is needed, costs a fraction.
@@ -37,14 +37,14 @@ class LogWindow:
         sums, noted = update.sums, self._noted
         self._last = update
         noted.append(sums)
-        if len(noted) == MOST_NOTED or (sums.has_more and self._is_to_be_taken(sums)):
-            self._take_in()
+        if len(noted) == MOST_NOTED or (sums.has_more and self._is_to_be_taken_in_now(sums)):
+            self._take_in_pending_updates()
 
-    def _is_to_be_taken(self, sums: LossTotals) -> bool:
+    def _is_to_be_taken_in_now(self, sums: LossTotals) -> bool:
         """Whether it holds outputs, which are as large as they are, or metrics by new names, which may be refused."""
         return sums.has_outputs or not self._values.keys() >= sums.names
 
-    def _take_in(self) -> None:
+    def _take_in_pending_updates(self) -> None:
         """Take what the updates gave, which is kept for each of them."""
         noted, self._noted = self._noted, []
         for sums in noted:
@@ -55,14 +55,14 @@ class LogWindow:
                     self._values[name], self._weights[name] = [], []
                 self._values[name].append(value)
                 self._weights[name].append(sums.total)
-        if len(noted) == MOST_NOTED and not _are_on_device(self._values):
+        if len(noted) == MOST_NOTED and not _has_values_on_device(self._values):
             # means in the place of what was noted for them
-            _read(self._values.values())
+            _read_values_on_host(self._values.values())
 
     @property
     def examples(self) -> int:
         """How many examples the updates had."""
-        self._take_in()
+        self._take_in_pending_updates()
         return self._examples
 
     @property
@@ -73,7 +73,7 @@ class LogWindow:
             self._gradient_norm = last.gradient_norm if last.has_gradient else None
         return self._gradient_norm
 
-    def note_norm(self) -> Tensor | NotedGradientNorm | None:
+    def note_norm(self) -> Tensor | DeferredGradientNorm | None:
         """Return the same, of a small gradient on a CPU to be computed where it is read."""
         if self._last is None or not self._last.has_gradient:
             return self.gradient_norm
@@ -85,30 +85,35 @@ class LogWindow:
 
         On a CPU all values are read at once, and the means are numbers.
         """
-        self._take_in()
-        if not _are_on_device(self._values):
+        self._take_in_pending_updates()
+        if not _has_values_on_device(self._values):
             return self._averages_on_host()
         averages: dict[str, Tensor | float] = {}
         for name, values in self._values.items():
-            means = _stacked([*map(_mean_of, values)])
+            means = _stack_as_float64([*map(_noted_mean, values)])
             # An update over nothing (all weights zero) has no mean, and no share in this one.
-            weights = _stacked([*self._weights[name]], means.device)
+            weights = _stack_as_float64([*self._weights[name]], means.device)
             shares = torch.where(weights == 0, 0.0, means * weights)
             averages[name] = shares.sum() / weights.sum()
         return averages
 
     def _averages_on_host(self) -> dict[str, Tensor | float]:
-        _read(self._values.values())
-        return {name: _mean(each, [*map(float, self._weights[name])]) for name, each in self._values.items()}
+        _read_values_on_host(self._values.values())
+        return {
+            name: _weighted_mean(each, [*map(float, self._weights[name])])
+            for name, each in self._values.items()
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Return the window as tensors."""
-        self._take_in()
+        self._take_in_pending_updates()
         return {
             "examples": self._examples,
             "gradient_norm": self.gradient_norm,
-            "values": {name: _stacked([*map(_mean_of, values)]) for name, values in self._values.items()},
-            "weights": {name: _stacked(weights) for name, weights in self._weights.items()},
+            "values": {
+                name: _stack_as_float64([*map(_noted_mean, values)]) for name, values in self._values.items()
+            },
+            "weights": {name: _stack_as_float64(weights) for name, weights in self._weights.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -118,17 +123,17 @@ class LogWindow:
         self._weights = {name: list(weights) for name, weights in state["weights"].items()}
 
 
-def read_log_windows(windows: Sequence[LogWindow]) -> None:
+def read_log_windows(windows: Sequence[LearnerLogWindow]) -> None:
     """Have numbers in the place of what is on the host, of many windows in one pass."""
     held: list[list[Noted | float]] = []
     for each in windows:
-        each._take_in()
-        if not _are_on_device(each._values):
+        each._take_in_pending_updates()
+        if not _has_values_on_device(each._values):
             held += each._values.values()
-    _read(held)
+    _read_values_on_host(held)
 
 
-def _read(held: Iterable[list[Noted | float]]) -> None:
+def _read_values_on_host(held: Iterable[list[Noted | float]]) -> None:
     lists = [values for values in held if not all(isinstance(value, float) for value in values)]
     numbers = iter(
         metric_means_as_numbers([each for values in lists for each in values if not isinstance(each, float)])
@@ -137,29 +142,29 @@ def _read(held: Iterable[list[Noted | float]]) -> None:
         values[:] = [each if isinstance(each, float) else next(numbers) for each in values]
 
 
-def _mean_of(value: Noted | float) -> Tensor | float:
-    return value if isinstance(value, float) else noted_metric_value(value)
+def _noted_mean(value: Noted | float) -> Tensor | float:
+    return value if isinstance(value, float) else deferred_mean_value(value)
 
 
-def _are_on_device(values: Mapping[str, Sequence[Noted | float]]) -> bool:
-    return are_late(value for each in values.values() for value in each)
+def _has_values_on_device(values: Mapping[str, Sequence[Noted | float]]) -> bool:
+    return has_async_tensor(value for each in values.values() for value in each)
 
 
-def _mean(values: list[Any], weights: list[float]) -> float:
+def _weighted_mean(values: list[Any], weights: list[float]) -> float:
     """Return the weighted mean; an update over nothing (no weight) has none, and no share in this one."""
     total = sum(weights)
     shares = [value * weight for value, weight in zip(values, weights, strict=True) if weight != 0]
     return sum(shares) / total if total else math.nan
 
 
-def _stacked(values: Sequence[Tensor | float], device: torch.device | None = None) -> Tensor:
+def _stack_as_float64(values: Sequence[Tensor | float], device: torch.device | None = None) -> Tensor:
     """Return numbers, or scalar tensors, as one float64 tensor: on `device`, or where they are; nobody waits for it."""
     tensors = [value for value in values if isinstance(value, Tensor)]
     if device is None:
-        device = next((each.device for each in tensors if are_late([each])), torch.device("cpu"))
+        device = next((each.device for each in tensors if has_async_tensor([each])), torch.device("cpu"))
     if not tensors:
         return send_to_device(torch.tensor(values, dtype=torch.float64), device)
     wide = [
-        in_float64(value.detach() if isinstance(value, Tensor) else torch.tensor(value)) for value in values
+        to_float64(value.detach() if isinstance(value, Tensor) else torch.tensor(value)) for value in values
     ]
     return torch.stack([each if each.device == device else send_to_device(each, device) for each in wide])

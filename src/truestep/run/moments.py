@@ -16,12 +16,12 @@ from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
 
 
-class SaveMoments:
+class ResumableMoments:
     """Watches passes and updates; each thing is said once."""
 
     def __init__(self, run: RunState) -> None:
         self._run, self._cursor, self._screen = run, run.cursor, run.screen
-        self._ahead = LoopTakenAhead()
+        self._ahead = LateUpdateDetector()
         self._attempts_at_pass = 0
         # a pass that gave nothing since the resume, and what it had given
         self._empty: tuple[StreamCursor, int] | None = None
@@ -41,8 +41,8 @@ class SaveMoments:
 
     def updated_behind_pass(self) -> None:
         """A learner was updated where no pass is read."""
-        if self._ahead.is_whole_pass:
-            self._tell_of_ahead()
+        if self._ahead.has_updates_after_idle_pass:
+            self._warn_of_batch_ahead()
 
     def body_done(self, stream: StreamCursor, made: int, batch: Any) -> None:
         """The next batch is asked for, and so many updates were made with this one."""
@@ -50,10 +50,10 @@ class SaveMoments:
         # a step gives out nothing that an update could be late for: those without one warm up, as a replay buffer does
         if stream.name == STEPS:
             return
-        if not made and self._ahead.note_unused(batch):
+        if not made and self._ahead.note_body_without_update(batch):
             self._run.context.on_next_batch = self._ahead.updated
         if is_late and self._ahead.uses_earlier:
-            self._tell_of_ahead()
+            self._warn_of_batch_ahead()
 
     def is_between_batches_of(self, stream: StreamCursor) -> bool:
         """Whether a run that is saved here, where the next batch is asked for, finds its way.
@@ -65,17 +65,19 @@ class SaveMoments:
         cursor = self._cursor
         # without any, nobody can know whether the pass trains
         has_learners = bool(self._run.context.learners)
-        if self._ahead.is_waiting and stream.name != STEPS and has_learners:
+        if self._ahead.is_update_awaited and stream.name != STEPS and has_learners:
             return False
         # a resumed body meets its first pass in the middle, and every later one behind passes that give nothing
-        first = cursor.is_in_first_pass
-        if stream.is_at_last and (first or stream.given > 1):  # passes of one batch must be saved somewhere
+        first = cursor.is_in_first_pass_of_epoch
+        if stream.is_at_last_batch and (
+            first or stream.given > 1
+        ):  # passes of one batch must be saved somewhere
             return stream.name == STEPS
         trains = self._run.attempts != self._attempts_at_pass or not has_learners
         return first or trains or not cursor.in_epoch_body
 
     @property
-    def are_resumable(self) -> bool:
+    def is_resumable_now(self) -> bool:
         """Whether a run that is saved now, wherever it is, finds its way; behind a pass and at the top of an epoch it does not.
 
         What the top of an epoch has drawn, counted and changed would be drawn, counted and changed again.
@@ -98,9 +100,9 @@ class SaveMoments:
             return True
         return leader is not None and self.is_between_batches_of(leader)
 
-    def tell_that_it_waits(self) -> None:
+    def warn_that_stop_waits(self) -> None:
         """A signal came that is not obeyed yet."""
-        if not self._ahead.is_waiting:
+        if not self._ahead.is_update_awaited:
             self._screen.say_once(
                 "asked to stop; the run stops when the code behind this pass has run, which after a resume would not find the "
                 "pass. A second signal ends it at once, and the next start goes on from the newest checkpoint"
@@ -125,14 +127,14 @@ class SaveMoments:
         )
         return True
 
-    def _tell_of_ahead(self) -> None:
+    def _warn_of_batch_ahead(self) -> None:
         self._screen.say_once(
             "a batch was asked for before the update of the one before it, as list(batches), pairwise and prefetching by hand do: "
             "if its update comes later, a run that is stopped in between goes on without it. Ask for a batch after the update."
         )
 
 
-def refuse_other_thread(context: LearnerContext) -> None:
+def refuse_updates_in_other_thread(context: LearnerContext) -> None:
     """Raise a DataError where batches are read in one thread and updates made in another."""
     if context.draws.thread not in (0, threading.get_ident()):
         raise DataError(
@@ -145,7 +147,7 @@ _MOST = 16
 """Bodies without an update that are waited for; a loop that only measures must be saved and stopped, too."""
 
 
-class LoopTakenAhead:
+class LateUpdateDetector:
     """Looks how many updates each body of a pass makes, and whether one is of a batch that a body before it had."""
 
     def __init__(self) -> None:
@@ -158,17 +160,17 @@ class LoopTakenAhead:
         self.uses_earlier: bool | None = None
         """Whether the first update behind a body without one is of that body's batch; a batch that is skipped is used by none."""
 
-    def note_unused(self, batch: Any) -> bool:
+    def note_body_without_update(self, batch: Any) -> bool:
         """A body made no update with this batch; return whether the batch of the next update is to be looked at."""
         if self.uses_earlier is not None or self._idle > _MOST:
             return False
-        self._unused += [(ref(each), _place_of(each)) for each in _tensors_in(batch)]
+        self._unused += [(ref(each), _address_range(each)) for each in _tensors_in_batch(batch)]
         return True
 
     def updated(self, batch: Any) -> None:
         """An update is made with this batch."""
         there = [place for kept, place in self._unused if kept() is not None]
-        own = [_place_of(each) for each in _tensors_in(batch)]
+        own = [_address_range(each) for each in _tensors_in_batch(batch)]
         self.uses_earlier = any(
             one.start < other.stop and other.start < one.stop for one in own for other in there
         )
@@ -184,20 +186,20 @@ class LoopTakenAhead:
         return 0 < self._idle_first <= _MOST and self._busy == 2
 
     @property
-    def is_waiting(self) -> bool:
+    def is_update_awaited(self) -> bool:
         """Whether the update of a batch that was given out may still come."""
         return 0 < self._idle <= _MOST
 
     @property
-    def is_whole_pass(self) -> bool:
+    def has_updates_after_idle_pass(self) -> bool:
         """Whether updates follow on a pass without any, in which the run may have been saved."""
         return self._idle > _MOST
 
 
-def _tensors_in(batch: Any) -> list[Tensor]:
+def _tensors_in_batch(batch: Any) -> list[Tensor]:
     leaves = (each for _, each in batch_leaves(batch))
     return [each for each in leaves if type(each) is Tensor and each.layout is torch.strided]
 
 
-def _place_of(tensor: Tensor) -> range:
+def _address_range(tensor: Tensor) -> range:
     return range(tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes)

@@ -6,28 +6,28 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import OptionError, did_you_mean
-from truestep.core.wording import counted
+from truestep.core.wording import plural
 from truestep.engine.parts import LearnerParts
-from truestep.run.media.kind import LoggedMedia
+from truestep.run.media.kind import EncodedMedia
 from truestep.run.notebook import is_interactive_session
-from truestep.run.owner import folder_of_loop
-from truestep.run.rates import schedules_left_early
+from truestep.run.owner import folder_of_running_loop
+from truestep.run.rates import unfinished_schedule_message
 from truestep.run.state import RunState
-from truestep.run.unkept import UnkeptModels
+from truestep.run.unkept import UntrackedModelWatcher
 
 _MORE_THAN_A_TRIAL = 2  # updates: one may try whether a loss can be computed
 _SURELY_MEANT = 2  # bodies of run.steps with a whole pass in each
 _EPOCHS_WAITED = 2  # with something logged in each; an evaluation may come in every second one only
 
 
-class RunOmissions:
+class TrainingOmissionWatcher:
     """Looks at the end of each epoch and of the run, and says each thing once."""
 
     def __init__(self, run: RunState) -> None:
         self._run, self._cursor, self._learners = run, run.cursor, run.context.learners
         self._once = run.screen.say_once
-        self._unkept = UnkeptModels(run)
-        run.context.on_new_loss = self._new_loss
+        self._unkept = UntrackedModelWatcher(run)
+        run.context.on_new_loss = self._look_at_new_loss
         self._epochs_logged = 0
         self._is_logged = False  # something, in this epoch
         self._seen_evaluating: set[str] = set()
@@ -45,12 +45,12 @@ class RunOmissions:
         self.is_stepped_by_hand = False
         """Whether an optimizer of the user's own has moved a learner's weights in a loop of the run."""
 
-    def _new_loss(self, loss: Callable[..., Any]) -> None:
+    def _look_at_new_loss(self, loss: Callable[..., Any]) -> None:
         """A loss function is called for the first time."""
-        from truestep.run.same_network import network_asked_twice  # only once there is a loss
+        from truestep.run.same_network import same_network_called_twice_text  # only once there is a loss
 
         self._unkept.take_note(loss)
-        if text := network_asked_twice(loss):
+        if text := same_network_called_twice_text(loss):
             self._once(text)
 
     def loop_begins(self) -> None:
@@ -58,17 +58,17 @@ class RunOmissions:
         if self._begun_at is None:
             self._begun_at = self._cursor.step
             self._unkept.loop_begins()
-            self._written = {name: _times_written(each) for name, each in self._learners.items()}
+            self._written = {name: _num_in_place_weight_writes(each) for name, each in self._learners.items()}
             if self._num_outside:
-                self._tell_of_updates_outside()
+                self._warn_of_updates_outside_loops()
 
     def epochs_begin(self, total: int) -> None:
         """Look at what came before, and whether it is over."""
-        self._refuse_within_batches(total)
+        self._refuse_epochs_within_batches(total)
         self._look_for_batches_before()
         self._look_for_loop_around(total)
 
-    def _refuse_within_batches(self, total: int) -> None:
+    def _refuse_epochs_within_batches(self, total: int) -> None:
         """Refuse a loop over epochs in the body of one over batches; a notebook may still hold one that an error has left."""
         leader = self._cursor.leader
         if (
@@ -86,7 +86,7 @@ class RunOmissions:
     def _look_for_batches_before(self) -> None:
         taken = self._cursor.step - (self._begun_at or 0)
         if taken and not (
-            self.trains or self.is_stepped_by_hand or self._cursor.epoch or self._cursor.in_epochs
+            self.trains or self.is_stepped_by_hand or self._cursor.epoch or self._cursor.is_in_epoch_body
         ):
             self._once(
                 f"{taken} batch{'es' * (taken > 1)} came from run.batches before run.epochs began, as "
@@ -97,13 +97,13 @@ class RunOmissions:
 
     def _look_for_loop_around(self, total: int) -> None:
         """Say so where a loop over epochs begins within another; a notebook may still hold one that an error has left."""
-        if self._cursor.in_epochs and not is_interactive_session():
+        if self._cursor.is_in_epoch_body and not is_interactive_session():
             self._once(
                 f"run.epochs({total}) began inside the body of another loop over run.epochs: a run counts its epochs once, so the "
                 f"inner loop uses them up. Write for ... in range({total}) for the loop inside"
             )
 
-    def logged(self, names: Iterable[str], media: Mapping[str, LoggedMedia]) -> None:
+    def logged(self, names: Iterable[str], media: Mapping[str, EncodedMedia]) -> None:
         """See what was logged; a picture or sound whose values were cut off is not what was meant."""
         self._look_for_own_names(names)
         self._is_logged = True
@@ -125,15 +125,15 @@ class RunOmissions:
         """See an update: one of a model that is in evaluation mode as a whole was most likely left there by `net.eval()`."""
         self._unkept.updated()
         if self._cursor.leader is None:
-            self._updated_outside()
+            self._note_update_outside_loop()
         else:
             self._updated_at = self._cursor.step
         if learner.module.training and self.trains and not self._run.is_closed:
             return  # as in nearly all updates
         if not self.trains:
             self.trains = True
-            self._look_at_order()
-        if self._run.is_closed and (other := folder_of_loop()) is not None:
+            self._check_shuffling()
+        if self._run.is_closed and (other := folder_of_running_loop()) is not None:
             self._once(_CLOSED.format(name=learner.name, own=self._run.directory, other=other.name))
         elif self._run.is_closed:
             self._once(
@@ -142,7 +142,7 @@ class RunOmissions:
             )
         if not learner.module.training and learner.name not in self._seen_evaluating:
             self._seen_evaluating.add(learner.name)
-            self._tell_of_evaluation_mode(learner)
+            self._warn_of_evaluation_mode(learner)
 
     def step_done(self, made: int) -> None:
         """See a body of `run.steps` that made several updates: in two with whole passes of a source the loops are mixed up."""
@@ -153,7 +153,7 @@ class RunOmissions:
                 if self._passes_in_steps == _SURELY_MEANT:
                     self._once(_PASSES_IN_STEPS.format(label=each.label, num=each.given))
 
-    def _tell_of_loop_of_another(self, other: Path) -> None:
+    def _warn_of_other_runs_loop(self, other: Path) -> None:
         again = "; in a notebook, run that cell again" if is_interactive_session() else ""
         self._once(
             f"a learner of the run in {self._run.directory} was updated in the loop of the run in {other}, which has no learner: "
@@ -162,15 +162,15 @@ class RunOmissions:
             key="loop of another run",
         )
 
-    def _updated_outside(self) -> None:
+    def _note_update_outside_loop(self) -> None:
         """See an update where no batch of the run's is open: before its loops, or behind one whose batches went unused."""
-        if (other := folder_of_loop(without_learners=True)) is not None:
-            self._tell_of_loop_of_another(other)
+        if (other := folder_of_running_loop(without_learners=True)) is not None:
+            self._warn_of_other_runs_loop(other)
             return
         if self._begun_at is None:
             self._num_outside += 1
             if self._num_outside == _MORE_THAN_A_TRIAL:
-                self._tell_of_updates_outside()
+                self._warn_of_updates_outside_loops()
             return
         cursor = self._cursor
         if cursor.is_over and not self._run.in_block:
@@ -185,7 +185,7 @@ class RunOmissions:
                 key="behind",
             )
 
-    def _tell_of_updates_outside(self) -> None:
+    def _warn_of_updates_outside_loops(self) -> None:
         self._once(
             "net.update was called before any loop of the run: no step is counted for it, no checkpoint is saved behind it, and "
             "each start of the script makes it again, also on weights that were restored. Write it into the loop: for epoch in "
@@ -194,7 +194,7 @@ class RunOmissions:
             key="outside",
         )
 
-    def _look_at_order(self) -> None:
+    def _check_shuffling(self) -> None:
         leader = self._cursor.leader
         if leader is not None and leader.source.is_sorted_by_class():
             self._once(
@@ -202,7 +202,7 @@ class RunOmissions:
                 "batch holds one class or two, and each step unlearns what the last ones taught. Write run.data(..., shuffle=True)"
             )
 
-    def _tell_of_evaluation_mode(self, learner: LearnerParts) -> None:
+    def _warn_of_evaluation_mode(self, learner: LearnerParts) -> None:
         from truestep.doctor.runtime.looking import watched_sensitive_layers  # most runs never come here
 
         if layers := watched_sensitive_layers(learner.module, training=False):
@@ -221,7 +221,7 @@ class RunOmissions:
         self._look_for_updates()
         self._look_for_batches()
         if self._epochs_logged >= _EPOCHS_WAITED:
-            self._look_for_metrics(f"has not come in {counted(self._epochs_logged, 'epoch')}")
+            self._look_for_metrics(f"has not come in {plural(self._epochs_logged, 'epoch')}")
 
     def run_ended(self) -> None:
         """Look for the last time."""
@@ -233,7 +233,7 @@ class RunOmissions:
         self._look_for_idle_learners()
         self._look_for_metrics("did not come before the training ended")
         for learner in () if self._cursor.finished else self._learners.values():
-            if said := schedules_left_early(learner):
+            if said := unfinished_schedule_message(learner):
                 self._once(said, key=f"end of the schedule of {learner.name}")
 
     def _look_for_idle_learners(self) -> None:
@@ -243,12 +243,14 @@ class RunOmissions:
         learners = self._learners.values()
         idle = [each for each in learners if not (each.counters.updates or each.counters.skipped)]
         idle = [each for each in idle if not each.options.starts_at]
-        idle = [each for each in idle if self._written.get(each.name) in (None, _times_written(each))]
+        idle = [
+            each for each in idle if self._written.get(each.name) in (None, _num_in_place_weight_writes(each))
+        ]
         if self.is_stepped_by_hand or not 0 < len(idle) < len(learners):
             return
         for each in idle:
             self._once(
-                f"{each.name!r} was never updated in {counted(self._cursor.step, 'step')}, so its weights are as at first: "
+                f"{each.name!r} was never updated in {plural(self._cursor.step, 'step')}, so its weights are as at first: "
                 "another learner's update leaves it alone, whatever its loss is made of. Write an update of its own into the loop, "
                 f"{each.name}.update(its_loss, batch), or ts.update([{', '.join(self._learners)}], loss, batch) for one loss of "
                 "both. A model that is not trained needs no learner: run.track keeps it",
@@ -263,7 +265,7 @@ class RunOmissions:
             return
         names = " and ".join(map(repr, learners))
         self._once(
-            f"no update was made in {counted(num_batches, 'batch', 'batches')}, so the weights of {names} are as they were at "
+            f"no update was made in {plural(num_batches, 'batch', 'batches')}, so the weights of {names} are as they were at "
             "first. To train, write net.update(loss, batch) in the loop: for batch in run.batches(source)",
             key="updates",
         )
@@ -279,7 +281,7 @@ class RunOmissions:
             )
 
     def _look_for_metrics(self, when: str) -> None:
-        for name, waiting, lost in self._awaited():
+        for name, waiting, lost in self._awaited_unlogged_metrics():
             names = ", ".join(sorted(self._run.logged))
             logged = f"Logged was {names}" if names else "Nothing had been logged by then"
             near = did_you_mean(name, self._run.logged).strip()
@@ -290,18 +292,18 @@ class RunOmissions:
                 key=waiting,
             )
 
-    def _awaited(self) -> Iterator[tuple[str, str, str]]:
+    def _awaited_unlogged_metrics(self) -> Iterator[tuple[str, str, str]]:
         """Yield each metric that is waited for and was never logged, with what waits, and what does not happen without it."""
         best = self._run.saving.best
         if best is not None and self._run.best is None and best not in self._run.logged:
             yield best, f"ts.Saving(best={best!r})", "no checkpoint is kept as the best"
         for learner in self._learners.values():
-            for name in learner.schedules.waits_for:
+            for name in learner.schedules.awaited_metrics:
                 schedule = f"ts.plateau(o, metric={name!r}) of {learner.name!r}"
                 yield name, schedule, "the learning rate never changes"
 
 
-def _times_written(learner: LearnerParts) -> int:
+def _num_in_place_weight_writes(learner: LearnerParts) -> int:
     """Return how often anything was written into a learner's weights, by torch's own count."""
     return sum(each._version for each in learner.module.parameters())
 

@@ -4,9 +4,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.errors import DataError, OptionError, whole_number_meant
+from truestep.core.errors import DataError, OptionError, intended_whole_number
 from truestep.engine.data import BatchSource
-from truestep.engine.data.source import MadeBatch
+from truestep.engine.data.source import BatchWithOrigin
 
 if TYPE_CHECKING:
     from truestep.run.stream_cursor import StreamCursor
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 STEPS = "steps"
 
 
-class OnwardLoopPasses:
+class ContinuousPasses:
     """Reads a source on and on, one order after the other; a pass takes the next batches, wherever the last one ended.
 
     What reads stays open between two passes, so that a stream that can only be read from its front is read once.
     """
 
     def __init__(self) -> None:
-        self._open: Iterator[MadeBatch] | None = None
+        self._open: Iterator[BatchWithOrigin] | None = None
         self._place: tuple[int, int] | None = None
 
-    def batches(self, stream: "StreamCursor", limit: int) -> Iterator[MadeBatch]:
+    def batches(self, stream: "StreamCursor", limit: int) -> Iterator[BatchWithOrigin]:
         """Yield batches until the pass has had `limit` of them."""
         while stream.given < limit:
             if self._open is None or self._place != (stream.number, stream.batch):
@@ -73,7 +73,7 @@ class RunStepNumbers(BatchSource):
 def check_loop_count(call: str, count: Any, *, at_least: int) -> None:
     """Raise an OptionError unless a whole number was given."""
     if type(count) is not int or count < at_least:
-        meant = whole_number_meant(count, at_least)
+        meant = intended_whole_number(count, at_least)
         form = call.partition(", how many")[0].replace("total", str(meant)).replace("...", str(meant))
         instead = "" if meant is None else f", {form}"
         raise OptionError(f"{call} was given {count!r}: give a whole number of at least {at_least}{instead}.")

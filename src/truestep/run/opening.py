@@ -19,7 +19,7 @@ from truestep.engine.optimizers import OptimizerFactory
 from truestep.engine.options import LearnerOptions, Modules
 from truestep.engine.policy import NonFinite
 from truestep.model.layers.interval import Every
-from truestep.run.agreement import RunAgreement
+from truestep.run.agreement import RankAgreement
 from truestep.run.device import choose_run_device
 from truestep.run.directory import (
     OpenedRunDirectory,
@@ -28,8 +28,8 @@ from truestep.run.directory import (
     refuse_foreign_directory,
 )
 from truestep.run.loop import RunLoop
-from truestep.run.options import Resume, Saving, StrategyName, check_run_directory, plain_run_config
-from truestep.run.owner import take_over_run
+from truestep.run.options import Resume, Saving, StrategyName, check_run_directory, config_as_json_values
+from truestep.run.owner import take_over_run_directory
 from truestep.run.session import RunSession
 from truestep.run.state import RunState
 from truestep.run.together import join_run_ranks
@@ -42,21 +42,23 @@ def join_run(
     *,
     seed: int,
     nonfinite: NonFinite,
-) -> tuple[LearnerContext, RunAgreement]:
+) -> tuple[LearnerContext, RankAgreement]:
     """Return what a run's learners share, and what its ranks decide by; here the ranks meet."""
     context = LearnerContext(choose_run_device(device), seed=seed, nonfinite=nonfinite)
     return context, join_run_ranks(context, strategy=strategy, timeout_seconds=timeout_seconds)
 
 
-def agreed_directory(agreement: RunAgreement, directory: object, resume: Resume) -> Path:
+def directory_chosen_by_rank_0(agreement: RankAgreement, directory: object, resume: Resume) -> Path:
     """Return the directory that rank 0 has chosen for a run."""
     given = check_run_directory(directory)
-    chosen = agreement.from_rank_0("its directory", lambda: str(choose_run_directory(given, resume)))
+    chosen = agreement.broadcast_json_from_rank_0(
+        "its directory", lambda: str(choose_run_directory(given, resume))
+    )
     return Path(chosen)
 
 
-def run_state(
-    joined: tuple[LearnerContext, RunAgreement],
+def make_run_state(
+    joined: tuple[LearnerContext, RankAgreement],
     directory: Path,
     saving: Saving,
     resume: Resume,
@@ -65,35 +67,39 @@ def run_state(
     config: Any,
 ) -> RunState:
     """Return a run without its loop."""
-    return RunState(*joined, directory, saving, resume, strategy, plain_run_config(config))
+    return RunState(*joined, directory, saving, resume, strategy, config_as_json_values(config))
 
 
-def run_session(
+def make_run_session(
     run: RunState, statuses: Mapping[int, int] | None, *, doctor: bool, watch_layers: Every
 ) -> tuple[RunSession, RunLoop]:
     """Return what starts, saves and ends a run, and its loop, with its directory taken."""
     session = RunSession(run, statuses, doctor=doctor, watch_layers=watch_layers)
     with session.opening():
-        _take_directory(run, session)
+        _take_run_directory(run, session)
     return session, RunLoop(run, session)
 
 
-def _take_directory(run: RunState, session: RunSession) -> None:
+def _take_run_directory(run: RunState, session: RunSession) -> None:
     """Take the directory, as rank 0; find out whether it holds this run, and what was edited since."""
     resume = {"resume": run.resume_as}
-    run.agreement.refuse_differences("the run's configuration", lambda: hide_secrets(run.described) | resume)
+    run.agreement.refuse_rank_differences(
+        "the run's configuration", lambda: hide_secrets(run.described) | resume
+    )
     if run.context.world is not None:
-        take_over_run(run.directory)  # on all ranks at once
-    opened = run.agreement.from_rank_0("the run's directory", lambda: _open_directory(run, session))
+        take_over_run_directory(run.directory)  # on all ranks at once
+    opened = run.agreement.broadcast_json_from_rank_0(
+        "the run's directory", lambda: _open_run_directory(run, session)
+    )
     run.holds_run, run.edits, salt, is_kept, _ = opened
     run.secrets.use(salt, is_kept=is_kept)
     if not run.is_main:
         session.hold()
 
 
-def _open_directory(run: RunState, session: RunSession) -> OpenedRunDirectory:
+def _open_run_directory(run: RunState, session: RunSession) -> OpenedRunDirectory:
     if run.mirrored.address is not None:
-        take_over_run(run.directory)  # before its mirror is asked for: this process may have it
+        take_over_run_directory(run.directory)  # before its mirror is asked for: this process may have it
         refuse_foreign_directory(run.directory)
         world = run.context.world
         with nullcontext() if world is None else world.busy("fetching the run from its mirror"):

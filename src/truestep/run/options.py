@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 from torch import Tensor
 
 from truestep.core.errors import NO_GUESS, OptionError, check_choice, check_number
-from truestep.core.guidance import guidance, guidance_in
-from truestep.core.metric_names import ask_for_best_mode
+from truestep.core.guidance import guidance, guidance_by_name
+from truestep.core.metric_names import missing_best_mode_message
 from truestep.core.system import UNCATCHABLE_SIGNALS
-from truestep.core.wording import a_type, counted
+from truestep.core.wording import a_type, plural
 from truestep.engine.policy import NON_FINITE
 from truestep.mirror.address import SCHEMES
 from truestep.model.layers.interval import check_look_interval
@@ -80,7 +80,7 @@ class Saving:
         for name, example in _NUMBERS.items():
             if (value := getattr(self, name)) is not None or name not in _MAY_BE_NONE:
                 check_number("ts.Saving", name, value, example=example)
-        self._check_times()
+        self._check_seconds()
         if self.every_steps is not None and self.every_steps < 1:
             raise OptionError(
                 f"every_steps={self.every_steps}: give at least 1, or None to save by time and epoch alone."
@@ -94,17 +94,17 @@ class Saving:
                 f"rollback_after={self.rollback_after}: give at least 1; a run can't go back before an update was skipped."
             )
         called = f"ts.Saving(best={self.best!r})"
-        if self.best and (said := ask_for_best_mode(called, self.best, self.best_mode)):
+        if self.best and (said := missing_best_mode_message(called, self.best, self.best_mode)):
             raise OptionError(said)
         if self.keep_last < 1:
             raise OptionError(
                 f"ts.Saving(keep_last={self.keep_last}) would keep no checkpoint, and the newest is what a killed run goes on "
                 "from, so it is at least 1. Write keep_last=1; with best=... those of the best weights stay beside it."
             )
-        self._check_kept()
+        self._check_kept_counts()
         self.retention()
 
-    def _check_kept(self) -> None:
+    def _check_kept_counts(self) -> None:
         if self.keep_best < 0:
             raise OptionError(
                 f"ts.Saving(keep_best={self.keep_best}): give keep_best at least 0, or leave best= out to keep none by it."
@@ -114,7 +114,7 @@ class Saving:
                 f"ts.Saving(keep_every={self.keep_every}): give at least 1, the steps between two that stay, or None."
             )
 
-    def _check_times(self) -> None:
+    def _check_seconds(self) -> None:
         if self.every_seconds is not None and self.every_seconds < 0:
             raise OptionError(f"every_seconds={self.every_seconds}: give a positive time, or None.")
         if self.every_seconds is not None and math.isnan(self.every_seconds):
@@ -162,7 +162,7 @@ class RunConfig(dict[str, Any]):
         )
 
 
-def plain_run_config(config: Any) -> dict[str, Any]:
+def config_as_json_values(config: Any) -> dict[str, Any]:
     """Return a user's configuration (a mapping, a data class, anything with attributes) as a dict of JSON values."""
     if config is None:
         return RunConfig()
@@ -172,18 +172,18 @@ def plain_run_config(config: Any) -> dict[str, Any]:
         if not hasattr(config, "__dict__"):
             raise OptionError(f"config={config!r} has no names; give a dict or a data class of settings.")
         config = vars(config)
-    return RunConfig((str(key), _plain_value(value)) for key, value in config.items())
+    return RunConfig((str(key), _to_json_value(value)) for key, value in config.items())
 
 
-def _plain_value(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _plain_value(member) for key, member in value.items()}
+        return {str(key): _to_json_value(member) for key, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain_value(member) for member in value]
+        return [_to_json_value(member) for member in value]
     if isinstance(value, set | frozenset):
-        members = [_plain_value(member) for member in value]
+        members = [_to_json_value(member) for member in value]
         try:
             return sorted(members)  # its own order is another in each process
         except TypeError:  # kinds that don't compare: a number beside a name
@@ -213,7 +213,7 @@ def _logged_number(name: str, value: Any) -> float:
         from truestep.engine.result import Update
 
         if isinstance(value, Mapping) and value:
-            raise OptionError(_logged_mapping(name, value)) from None
+            raise OptionError(_logged_dict_message(name, value)) from None
         raise OptionError(
             f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
             "tensor, or ts.Image(pixels), ts.Audio(wave, rate) or ts.Text(string). Log several numbers under several names."
@@ -222,10 +222,10 @@ def _logged_number(name: str, value: Any) -> float:
         ) from None
 
 
-def _logged_mapping(name: str, values: Mapping[Any, Any]) -> str:
+def _logged_dict_message(name: str, values: Mapping[Any, Any]) -> str:
     first = next(iter(values))
     return (
-        f"run.log({name}=...) was given {a_type(values)} of {counted(len(values), 'value')}, and takes one value for each name. "
+        f"run.log({name}=...) was given {a_type(values)} of {plural(len(values), 'value')}, and takes one value for each name. "
         f"Log all of them, as {f'{name}/{first}'!r} and so on: run.log(**{{f'{name}/{{key}}': value for key, value in "
         "values.items()}), or under their own names: run.log(**values)."
     )
@@ -246,13 +246,13 @@ def check_logged_values(
     """Raise an OptionError where `run.log` is called by a function of a batch, or was given values without names, a dict of them,
     other loggers' options, or names that can't be written; return whether a name is not yet among the `known` ones."""
     if context.is_busy or context.is_measuring:
-        raise OptionError(_logged_within(values, measuring=context.is_measuring))
+        raise OptionError(_log_in_batch_function_message(values, measuring=context.is_measuring))
     if unnamed:
-        raise OptionError(f"run.log was given {_unnamed(unnamed)}.")
+        raise OptionError(f"run.log was given {_unnamed_log_value_text(unnamed)}.")
     if values.keys() <= known:
         return False
     place = "run.log(NAME=...)"
-    for name in guidance_in(place).keys() & values.keys():
+    for name in guidance_by_name(place).keys() & values.keys():
         raise OptionError(
             f"run.log has no option {name!r}, and would log it as a value: leave it out, {guidance(place, name)}."
         )
@@ -261,7 +261,7 @@ def check_logged_values(
     return True
 
 
-def _logged_within(names: Iterable[str], *, measuring: bool) -> str:
+def _log_in_batch_function_message(names: Iterable[str], *, measuring: bool) -> str:
     called = f"run.log({', '.join(f'{name}=...' for name in names)}) was called"
     if measuring:
         return (
@@ -275,7 +275,7 @@ def _logged_within(names: Iterable[str], *, measuring: bool) -> str:
     )
 
 
-def _unnamed(values: tuple[Any, ...]) -> str:
+def _unnamed_log_value_text(values: tuple[Any, ...]) -> str:
     first = values[0]
     if isinstance(first, Mapping):
         names = [str(name) for name in first]

@@ -8,12 +8,12 @@ from types import ModuleType
 from typing import NamedTuple
 
 from truestep.core.frames import is_library_file
-from truestep.core.system import path_from
+from truestep.core.system import relative_path
 
 UNSEEN = "the code of a notebook or of `python -c`, which is in no file"
 
 
-class ComparedRunCode(NamedTuple):
+class RunCodeComparison(NamedTuple):
     """How the source is to what a checkpoint was saved with."""
 
     changed: list[str]
@@ -22,7 +22,7 @@ class ComparedRunCode(NamedTuple):
     """What could not be compared."""
 
 
-class CodeOfRun:
+class UserSourceHashes:
     """Hashes each file once, when it is first seen: what runs is what was in it when it was imported."""
 
     def __init__(self) -> None:
@@ -41,36 +41,36 @@ class CodeOfRun:
         if path is None:
             return
         try:
-            self._hashes[_name(path)] = _hash(path)
+            self._hashes[_path_from_root(path)] = _hash_file(path)
         except (OSError, ValueError):  # gone since it was imported
             return
 
 
-CODE_OF_PROCESS = CodeOfRun()
+CODE_OF_PROCESS = UserSourceHashes()
 
 
-def compare_own_code(saved: dict[str, str]) -> ComparedRunCode:
+def compare_own_code(saved: dict[str, str]) -> RunCodeComparison:
     """Compare the files that a checkpoint names with those that are there now."""
     changed = []
     for name, digest in saved.items():
         try:
-            if _hash(_root() / name) != digest:
+            if _hash_file(_source_root_folder() / name) != digest:
                 changed.append(f"{name} has changed")
         except OSError:
             changed.append(f"{name} is gone")
     unknown = [] if hasattr(sys.modules["__main__"], "__file__") else [UNSEEN]
-    return ComparedRunCode(changed, unknown)
+    return RunCodeComparison(changed, unknown)
 
 
-def name_of_run_script() -> str:
+def script_name() -> str:
     """Return the script's name without its ending; "run" where no file is run."""
-    path = source_of_main()
+    path = path_of_main_script()
     if path is None:
         return "run"
     return path.parent.name if path.stem == "__main__" else path.stem
 
 
-def source_of_main() -> Path | None:
+def path_of_main_script() -> Path | None:
     """Return the script that runs; None in a notebook, and where the program is an installed one (pytest)."""
     return _own_source_path(sys.modules["__main__"])
 
@@ -82,15 +82,15 @@ def _own_source_path(module: ModuleType) -> Path | None:
     return Path(file).absolute()
 
 
-def _root() -> Path:
-    path = source_of_main()
+def _source_root_folder() -> Path:
+    path = path_of_main_script()
     return path.parent if path is not None else Path.cwd()
 
 
-def _name(path: Path) -> str:
-    return Path(path_from(_root(), path)).as_posix()
+def _path_from_root(path: Path) -> str:
+    return Path(relative_path(_source_root_folder(), path)).as_posix()
 
 
-def _hash(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     # 64 bits are enough to notice an edit; nobody is to be convinced of more
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -11,8 +11,8 @@ from traceback import walk_stack
 from typing import Any
 
 from truestep.core.frames import is_library_file
-from truestep.core.guidance import guidance, guidance_in
-from truestep.core.random_streams import host_random_streams
+from truestep.core.guidance import guidance, guidance_by_name
+from truestep.core.random_streams import host_rng_states
 from truestep.run.state import RunState
 
 _PLACE = "drawn in a part"
@@ -26,7 +26,7 @@ _THROUGH = (
 )
 
 
-class PlainNoise:
+class UnseededDrawWatcher:
     """Says it once, with the line; nothing of numbers from a generator of the user's, and of what a library draws."""
 
     def __init__(self, run: RunState) -> None:
@@ -39,14 +39,14 @@ class PlainNoise:
         """What is drawn between two updates is the loop's."""
         self._updates, self._host = self._updates + 1, None
 
-    def heard(self, operation: str, options: dict[str, Any]) -> None:
+    def on_operation(self, operation: str, options: dict[str, Any]) -> None:
         """An operation was computed."""
         if self._updates < _UPDATES_OF_HOST:
             self._look_at_host_streams()
-        if operation not in guidance_in(_PLACE) or options.get("generator") is not None:
+        if operation not in guidance_by_name(_PLACE) or options.get("generator") is not None:
             return
-        size = self._draws.size_here
-        if size is not None and (line := _drawing_line()) is not None:
+        size = self._draws.num_examples_of_part
+        if size is not None and (line := _user_line_that_draws()) is not None:
             self._screen.say_once(
                 f"{line}: the loss draws random numbers for itself ({operation}), and its batch is computed in parts, this one of "
                 f"{size}: the update is another for each split. Write {guidance(_PLACE, operation)}.",
@@ -55,13 +55,13 @@ class PlainNoise:
 
     def _look_at_host_streams(self) -> None:
         """No operation of torch's tells of a draw from these: between two of them the stream has moved."""
-        if (size := self._draws.size_here) is None:
+        if (size := self._draws.num_examples_of_part) is None:
             return
-        of_python, of_numpy = host_random_streams()
+        of_python, of_numpy = host_rng_states()
         before, self._host = self._host, (of_python, of_numpy[1].tobytes(), of_numpy[2])
         if before is None or before == self._host:
             return
-        if (line := _drawing_line()) is None:
+        if (line := _user_line_that_draws()) is None:
             return
         name = "random" if before[0] != of_python else "numpy.random"
         self._screen.say_once(
@@ -71,7 +71,7 @@ class PlainNoise:
         )
 
 
-def _drawing_line() -> str | None:
+def _user_line_that_draws() -> str | None:
     """Return the line of the user's own that draws; None where a library does."""
     for frame, line in walk_stack(sys._getframe(1)):
         if not frame.f_globals.get("__name__", "").startswith(_THROUGH):

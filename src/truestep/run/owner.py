@@ -50,7 +50,7 @@ class RunOwner:
             )
 
 
-class DirectoryHolder(Protocol):
+class RunDirectoryHolder(Protocol):
     """Whoever holds the directory of a run in this process."""
 
     def give_up(self) -> None:
@@ -58,11 +58,11 @@ class DirectoryHolder(Protocol):
 
 
 # Weak: a run that somebody dropped must be free to go, and holds nothing any more.
-HOLDERS: "weakref.WeakValueDictionary[str, DirectoryHolder]" = weakref.WeakValueDictionary()
+HOLDERS: "weakref.WeakValueDictionary[str, RunDirectoryHolder]" = weakref.WeakValueDictionary()
 """By the directory's real path."""
 
 
-def take_over_run(directory: Path) -> None:
+def take_over_run_directory(directory: Path) -> None:
     """Have an older run of this process let go of the directory."""
     key = os.path.realpath(directory)
     if (previous := HOLDERS.get(key)) is not None:
@@ -71,7 +71,7 @@ def take_over_run(directory: Path) -> None:
         HOLDERS.pop(key, None)
 
 
-def folder_of_loop(*, without_learners: bool = False) -> Path | None:
+def folder_of_running_loop(*, without_learners: bool = False) -> Path | None:
     """Return the directory of the run whose loop runs, of several in this process the newest; or of one without a learner."""
     # what keeps the place of a library's trainer has no loop
     asked = "loops_without_learners" if without_learners else "loops"

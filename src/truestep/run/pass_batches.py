@@ -5,23 +5,23 @@ import inspect
 from collections.abc import Generator, Iterator
 from typing import Any, NoReturn, Self
 
-from truestep.core.call_site import call_is_dropped
+from truestep.core.call_site import is_call_result_discarded
 from truestep.core.errors import OptionError
-from truestep.engine.data.source import MadeBatch
+from truestep.engine.data.source import BatchWithOrigin
 
 
-class LoopReadAhead:
+class PassBatchReader:
     """The batches of a pass; one may be asked for before it is given out, and what that raises is raised when it is due."""
 
-    def __init__(self, batches: Iterator[MadeBatch]) -> None:
+    def __init__(self, batches: Iterator[BatchWithOrigin]) -> None:
         self._batches = batches
-        self._ahead: list[MadeBatch] = []
+        self._ahead: list[BatchWithOrigin] = []
         self._error: Exception | None = None
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> MadeBatch:
+    def __next__(self) -> BatchWithOrigin:
         if self._ahead:
             return self._ahead.pop()
         if self._error is not None:
@@ -44,13 +44,13 @@ class LoopReadAhead:
 
 def refuse_loop_without_body(call: str, item: str) -> None:
     """Raise an OptionError where a statement asks for a loop and goes through none."""
-    if call_is_dropped("truestep.run.", "truestep.core."):
+    if is_call_result_discarded("truestep.run.", "truestep.core."):
         raise OptionError(
             f"{call} gives what a loop goes through, and this line does nothing with it: no body runs. Write for {item} in {call}:"
         )
 
 
-class LoopNumbers(Iterator[int]):
+class RemainingLoopNumbers(Iterator[int]):
     """The numbers of the epochs or steps that are still to do."""
 
     def __init__(self, numbers: Generator[int], call: str) -> None:

@@ -12,7 +12,7 @@ from truestep.run.stream_cursor import StreamCursor
 _TIMES = 4  # that the same number of bodies came before an update; fewer may be chance
 
 
-class BatchesPassedOver:
+class SkippedBatchDetector:
     """Counts the bodies without an update before each one with one; only where they are always as many it looks at a batch."""
 
     def __init__(self, run: RunState) -> None:
@@ -49,15 +49,15 @@ class BatchesPassedOver:
         self._is_cut = idle < self._every
         self._times += idle == self._every
 
-    def given_out(self, batch: Any) -> None:
+    def note_batch_awaiting_update(self, batch: Any) -> None:
         """The body is given a batch whose update is awaited."""
-        self._given = _places(batch)
-        self._run.context.on_next_batch = self._updated
+        self._given = _storage_addresses(batch)
+        self._run.context.on_next_batch = self._warn_if_update_of_batch
 
-    def _updated(self, batch: Any) -> None:
+    def _warn_if_update_of_batch(self, batch: Any) -> None:
         """Say it where an update is of this very batch, and not of what was put together from all of them."""
         self._is_over, self.asks = True, False
-        if not _places(batch) & (self._given or set()):
+        if not _storage_addresses(batch) & (self._given or set()):
             return
         making, every = self._run.context.counting.making, self._every + 1
         said = _SAID.format(every=every, label=self._label, idle=self._every)
@@ -66,7 +66,7 @@ class BatchesPassedOver:
         self._run.screen.say_once(said)
 
 
-def _places(batch: Any) -> set[int]:
+def _storage_addresses(batch: Any) -> set[int]:
     return {each.untyped_storage().data_ptr() for _, each in batch_leaves(batch) if isinstance(each, Tensor)}
 
 

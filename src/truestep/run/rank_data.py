@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the ranks of a run read, compared while it trains: before the first sample, at first batches, and at every save."""
 
-from truestep.engine.data.same_data import ReadPlace, as_number, refuse_other_data, refuse_other_reading
+from truestep.engine.data.same_data import (
+    ReadPlace,
+    json_digest_number,
+    refuse_other_data,
+    refuse_other_reading,
+)
 from truestep.engine.processes.world import World
 from truestep.run.cursor import RunCursor
 
 
-class RunRankData:
+class RankDataComparison:
     """Compares, while one pass leads, what the ranks read in it and beside it; alone there is nothing to compare."""
 
     def __init__(self, cursor: RunCursor, world: World | None) -> None:
@@ -20,7 +25,7 @@ class RunRankData:
             return
         data = {each.label: each.source.facts() for each in self._cursor.streams.values()}
         # a number of each rank travels, not its facts: those are fetched where numbers differ
-        numbers = [number for (number,) in self._world.meet("the data of a pass", as_number(data))]
+        numbers = [number for (number,) in self._world.meet("the data of a pass", json_digest_number(data))]
         common = refuse_other_data(self._world, data, numbers)
         # only streams can drift apart: the order of other data follows from seed and epoch on every rank
         self._streams = {name for name in common if data[name].get("kind") in ("stream", "mixture")}
@@ -33,13 +38,13 @@ class RunRankData:
         self._given += 1
         # at powers of two: a difference shows in the first batches, and later looks cost next to nothing
         if self._given & (self._given - 1) == 0:
-            read = places_read(self._cursor)
+            read = read_places_by_label(self._cursor)
             refuse_other_reading(
                 self._world, self._given, {name: read[name] for name in self._streams & read.keys()}
             )
 
 
-def places_read(cursor: RunCursor) -> dict[str, ReadPlace]:
+def read_places_by_label(cursor: RunCursor) -> dict[str, ReadPlace]:
     """Return how far each stream was read, by what the user knows it by."""
     return {
         each.label: ReadPlace(

@@ -36,7 +36,7 @@ class LaunchedRank(NamedTuple):
 def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank | None:
     """Return what the launcher says; None where this process is alone. `WORLD_SIZE` outranks a scheduler's own words."""
     for by, words in _WORDS.items():
-        rank, size, local_rank, local_size = (_number(environment, word) for word in words)
+        rank, size, local_rank, local_size = (_integer_variable(environment, word) for word in words)
         if size is None or (by == "SLURM" and "SLURM_STEP_ID" not in environment):
             continue  # in a job of SLURM, a process that srun did not start is alone
         if size == 1:
@@ -47,7 +47,7 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank |
                 f"{words[1]}={size} says that there are {size} processes, and {words[0]}={given!r} does not say "
                 f"which this is. Give each a number from 0 to {size - 1}: {words[0]}=0 {words[1]}={size} python train.py"
             )
-        local = local_rank if local_rank is not None else _argument()
+        local = local_rank if local_rank is not None else _local_rank_argument()
         place = RankInWorld(rank, size, rank if local is None else local)
         return LaunchedRank(
             place, *_rendezvous_address(environment, by, is_one_machine=local_size in (None, size)), by
@@ -55,12 +55,12 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank |
     return None
 
 
-def _number(environment: Mapping[str, str], name: str) -> int | None:
+def _integer_variable(environment: Mapping[str, str], name: str) -> int | None:
     text = environment.get(name, "")
     return int(text) if re.fullmatch(r"\d+", text) else None
 
 
-def _argument() -> int | None:
+def _local_rank_argument() -> int | None:
     """Return the `--local_rank` that `python -m torch.distributed.launch` adds to the arguments."""
     for number, word in enumerate(sys.argv):
         name, _, value = word.partition("=")
@@ -72,10 +72,10 @@ def _argument() -> int | None:
 
 def _rendezvous_address(environment: Mapping[str, str], by: str, *, is_one_machine: bool) -> tuple[str, int]:
     """Return where rank 0 waits for the others."""
-    port = _number(environment, "MASTER_PORT")
+    port = _integer_variable(environment, "MASTER_PORT")
     if port is None:
         first, count = SLURM_PORTS
-        job = _number(environment, "SLURM_JOB_ID") or 0
+        job = _integer_variable(environment, "SLURM_JOB_ID") or 0
         port = first + job % count if by == "SLURM" else PORT
     if address := environment.get("MASTER_ADDR"):
         return address, port

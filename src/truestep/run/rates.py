@@ -6,7 +6,7 @@ from typing import NamedTuple
 from torch.optim.lr_scheduler import MultiStepLR
 
 from truestep.core.schedule_units import schedule_climbs_again, schedule_ends_after
-from truestep.core.wording import counted, number_text
+from truestep.core.wording import number_text, plural
 from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
 from truestep.run.cursor import RunCursor
@@ -19,7 +19,7 @@ HALF = 0.5  # of a schedule: a training that ends within it was not what it was 
 LAST_PART = 0.1  # of a run; a schedule may end this early
 
 
-class RunRates:
+class LearningRateWatcher:
     """Looks at the schedules of all learners at each line of metrics; each is named once."""
 
     def __init__(self, run: RunState) -> None:
@@ -47,12 +47,12 @@ class RunRates:
         """Name schedules that were over before the first epoch was, or have brought the rate to nothing."""
         self.warn_of_rates_set_by_hand()
         self._stream = self._stream or stream
-        place = _place_in(self._cursor, stream, self._total_epochs)
-        if stream is not self._stream or place is None or place.remaining < LAST_PART:
+        place = _position_in_run(self._cursor, stream, self._total_epochs)
+        if stream is not self._stream or place is None or place.remaining_fraction < LAST_PART:
             return
         for learner in self._learners.values():
-            if learner.schedules.names and not self._screen.has_said(_key(learner)):
-                self._look_at(learner, place)
+            if learner.schedules.names and not self._screen.has_said(_schedule_message_key(learner)):
+                self._check_schedule_of_learner(learner, place)
 
     def update_begins(self) -> None:
         """Look at the rates before the first updates: behind one its schedule has set them anew."""
@@ -66,7 +66,7 @@ class RunRates:
             if not (learner.schedules.per_update or learner.schedules.per_epoch):
                 continue
             key = f"rate of {learner.name} by hand"
-            if not self._screen.has_said(key) and (found := learner.schedules.set_by_hand()):
+            if not self._screen.has_said(key) and (found := learner.schedules.find_manual_rate()):
                 self._screen.say_once(
                     f"the learning rate of {learner.name!r} was set to {found.rate:.3g} by hand, and its schedule= "
                     f"({found.schedule}) sets it anew after each {found.unit}, from {found.own:.3g} on: what is set by hand is "
@@ -75,21 +75,21 @@ class RunRates:
                     key,
                 )
 
-    def _look_at(self, learner: LearnerParts, place: "_Place") -> None:
-        updates = _ended_after(learner)
+    def _check_schedule_of_learner(self, learner: LearnerParts, place: "_RunPosition") -> None:
+        updates = _num_updates_of_ended_schedule(learner)
         rate = f"{learner.learning_rate:.3g}"
         climbs = updates is not None and any(map(schedule_climbs_again, learner.schedules.per_update))
         if updates is not None and (climbs or place.epoch == 0):
             which = f"seen in epoch {place.epoch + 1}" if place.epoch else "in the first"
             when = f"was over after {number_text(updates)} updates, {which} of {place.epochs}"
             what = f"the learning rate {'climbs again, and ' if climbs else ''}is {rate} now"
-        elif _is_nothing(learner):
+        elif _has_only_zero_rates(learner):
             when = f"has brought the learning rate to nothing ({rate}) in epoch {place.epoch + 1} of {place.total_epochs}"
             what = "what follows would hardly change the weights"
         else:
             return
-        said = f"the schedule of {learner.name} {when}; {what}. {_advice(learner, place)}"
-        self._screen.say_once(said, _key(learner))
+        said = f"the schedule of {learner.name} {when}; {what}. {_schedule_counting_advice(learner, place)}"
+        self._screen.say_once(said, _schedule_message_key(learner))
 
     def pass_done(self, stream: StreamCursor) -> None:
         """Look once more, and name schedules that wait for the end of an epoch in a loop that has none."""
@@ -101,11 +101,11 @@ class RunRates:
                 self._screen.say_once(
                     f"the schedule of {learner.name} counts epochs, and no loop over run.epochs(...) is under way, so it never "
                     "moves. Write for epoch in run.epochs(total): around the loop over batches, or ts.per_update(...).",
-                    _key(learner),
+                    _schedule_message_key(learner),
                 )
 
 
-def schedules_left_early(learner: LearnerParts) -> str | None:
+def unfinished_schedule_message(learner: LearnerParts) -> str | None:
     """Return what to say of a schedule over a number of steps of which a training that is over has made half at most."""
     schedules = learner.schedules
     for schedule in (*schedules.per_update, *schedules.per_epoch):
@@ -113,18 +113,18 @@ def schedules_left_early(learner: LearnerParts) -> str | None:
         if end is not None and 0 < schedule.last_epoch <= end * HALF:
             unit = "epoch" if schedule in schedules.per_epoch else "update"
             return (
-                f"the schedule of {learner.name} ({type(schedule).__name__}) is over {counted(end, unit)}, and the training ended "
+                f"the schedule of {learner.name} ({type(schedule).__name__}) is over {plural(end, unit)}, and the training ended "
                 f"behind {schedule.last_epoch}: its learning rate is {learner.learning_rate:.3g} still. It counts {unit}s: give it "
                 "as many as the training has, or train longer"
             )
     return None
 
 
-def _key(learner: LearnerParts) -> str:
+def _schedule_message_key(learner: LearnerParts) -> str:
     return f"schedule of {learner.name}"
 
 
-class _Place(NamedTuple):
+class _RunPosition(NamedTuple):
     """How far a run has come."""
 
     epoch: int
@@ -139,7 +139,7 @@ class _Place(NamedTuple):
         return f"{self.total_epochs} epochs" if self.total_epochs > 1 else "its only epoch"
 
     @property
-    def remaining(self) -> float:
+    def remaining_fraction(self) -> float:
         """The part of the run that is still to come, at least."""
         whole = self.total_epochs - self.epoch - 1
         if self.batches_per_epoch is None:
@@ -147,21 +147,23 @@ class _Place(NamedTuple):
         return 1 - self.batches / (self.total_epochs * self.batches_per_epoch)
 
 
-def _place_in(cursor: RunCursor, stream: StreamCursor, total_epochs: int | None) -> _Place | None:
+def _position_in_run(
+    cursor: RunCursor, stream: StreamCursor, total_epochs: int | None
+) -> _RunPosition | None:
     if not total_epochs:
         return None
     length = stream.source.num_batches
     done = cursor.epoch * length + stream.batch if length else cursor.step
-    return _Place(cursor.epoch, total_epochs, done, length or None)
+    return _RunPosition(cursor.epoch, total_epochs, done, length or None)
 
 
-def _ended_after(learner: LearnerParts) -> int | None:
+def _num_updates_of_ended_schedule(learner: LearnerParts) -> int | None:
     """Return after how many updates a schedule of the learner was over, None while one goes on."""
     ends = [end for each in learner.schedules.per_update if (end := schedule_ends_after(each)) is not None]
     return max(ends) if ends and learner.counters.updates >= max(ends) else None
 
 
-def _is_nothing(learner: LearnerParts) -> bool:
+def _has_only_zero_rates(learner: LearnerParts) -> bool:
     """Whether no group of the optimizers has a rate left; a warm-up may begin at nothing."""
     if all(each.last_epoch == 0 for each in (*learner.schedules.per_update, *learner.schedules.per_epoch)):
         return False
@@ -170,7 +172,7 @@ def _is_nothing(learner: LearnerParts) -> bool:
     return first > 0 and all(abs(float(group["lr"])) <= NOTHING * first for group in groups)
 
 
-def _advice(learner: LearnerParts, place: _Place) -> str:
+def _schedule_counting_advice(learner: LearnerParts, place: _RunPosition) -> str:
     if not learner.schedules.per_update:
         return "It counts epochs."
     whole = ""

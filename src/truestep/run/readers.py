@@ -27,23 +27,23 @@ def _write_choices(run: RunState) -> None:
     run.secrets.keep()
 
 
-def note_run_data(context: LearnerContext, source: BatchSource, label: str) -> None:
+def note_data_choices(context: LearnerContext, source: BatchSource, label: str) -> None:
     """Put among the choices what a source of batches was given, and what it chose by itself."""
     order = source.fingerprint().get("order") or {}
     num_samples = {} if source.num_samples is None else {"num_samples": source.num_samples}
     given = ", ".join(f"{name}={value!r}" for name, value in {**num_samples, **order}.items())
     if given:
         context.choose(f"batches of {label}", f"Batches({given})", "given to run.data")
-    source.tell_choices(lambda choice: context.choose_of(label, choice))
+    source.tell_choices(lambda choice: context.note_named_choice(label, choice))
 
 
-def leave_run_report(run: RunState) -> None:
+def write_run_report(run: RunState) -> None:
     """Write the choices and the report, on rank 0; what they are made of is safe, so a full disk ends nothing here."""
     if not run.is_main:
         return
     directory = run.directory
     try:
-        drawn_from = _report_sources(run)
+        drawn_from = _report_state_key(run)
         if run.reported == drawn_from and (directory / REPORT).exists():
             return
         _write_choices(run)
@@ -54,7 +54,7 @@ def leave_run_report(run: RunState) -> None:
         run.screen.say(f"the report could not be written ({error}); {later}")
 
 
-def _report_sources(run: RunState) -> tuple[object, ...]:
+def _report_state_key(run: RunState) -> tuple[object, ...]:
     """Return what tells that a report of now would be another than the last: the choices, and the run's files."""
     written = {REPORT, "choices.json"}
     with os.scandir(run.directory) as entries:

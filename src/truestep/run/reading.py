@@ -19,19 +19,19 @@ Found = tuple[str, Any] | None
 """The name of a checkpoint, and what was read of it; None where there is none."""
 
 
-def read_resumed_alone(choose: Choose, read: Read) -> Found:
+def read_checkpoint_alone(choose: Choose, read: Read) -> Found:
     """Return what is chosen, read by this process."""
     state: Any = None
 
-    def use(checkpoint: Checkpoint) -> None:
+    def read_state(checkpoint: Checkpoint) -> None:
         nonlocal state
         state = read(checkpoint)
 
-    chosen = choose(use)
+    chosen = choose(read_state)
     return None if chosen is None else (chosen.name, state)
 
 
-class SharedResumeReading:
+class SharedCheckpointReading:
     """Has all ranks read what rank 0 would use; `read` gives what this one needs of a checkpoint."""
 
     def __init__(self, world: World, directory: Path, what: str, read: Read) -> None:
@@ -40,12 +40,12 @@ class SharedResumeReading:
 
     def found(self, choose: Choose) -> Found:
         """Return what rank 0 chooses, read by all; raises a CheckpointError on all ranks where rank 0 finds nothing to use."""
-        return self._receive_from_rank_0() if self._world.rank else self._offered(choose)
+        return self._receive_from_rank_0() if self._world.rank else self._choose_and_offer(choose)
 
-    def _offered(self, choose: Choose) -> Found:
+    def _choose_and_offer(self, choose: Choose) -> Found:
         try:
             with self._world.busy(self._what):
-                found = choose(self._offer)
+                found = choose(self._offer_checkpoint_to_ranks)
         except CheckpointError as error:
             self._send_to_ranks(refused=str(error))
             raise
@@ -58,24 +58,24 @@ class SharedResumeReading:
     def _receive_from_rank_0(self) -> Found:
         """Read whatever rank 0 offers, until it has chosen."""
         while True:
-            told = json.loads(self._world.give_bytes(None, self._what))
+            told = json.loads(self._world.broadcast_bytes(None, self._what))
             if "refused" in told:
                 raise CheckpointError(told["refused"])
             if "chosen" in told:
                 return None if told["chosen"] is None else (told["chosen"], self._state)
             path = self._directory / told["offered"]
-            if damage := self._read_by_all(path):
+            if damage := self._read_on_all_ranks(path):
                 warn_user(f"The checkpoint {path} was passed over: {damage}.")
 
-    def _offer(self, checkpoint: Checkpoint) -> None:
+    def _offer_checkpoint_to_ranks(self, checkpoint: Checkpoint) -> None:
         self._send_to_ranks(offered=checkpoint.name)
-        if damage := self._read_by_all(checkpoint.path):
+        if damage := self._read_on_all_ranks(checkpoint.path):
             raise DamagedCheckpointError(damage)
 
     def _send_to_ranks(self, **what: Any) -> None:
-        self._world.give_bytes(json.dumps(what).encode(), self._what)
+        self._world.broadcast_bytes(json.dumps(what).encode(), self._what)
 
-    def _read_by_all(self, path: Path) -> str | None:
+    def _read_on_all_ranks(self, path: Path) -> str | None:
         """Read; return what some rank found wrong, the same on all."""
         damage = ""
         self._state = None  # of another checkpoint: there need not be memory for both

@@ -40,10 +40,10 @@ def open_rank_store(found: LaunchedRank, timeout_seconds: float) -> tuple[Any, f
         if not is_master:
             _wait_for_listener(found, timeout_seconds)
         # torch waits without a limit for what takes a connection and never answers
-        connect = partial(_connect, found, is_master=is_master, seconds=seconds)
+        connect = partial(_connect_tcp_store, found, is_master=is_master, seconds=seconds)
         _stores[key] = ask_rank_store(connect, seconds + 1)
     except STORE_ERRORS as error:
-        raise no_meeting(found, error) from error
+        raise rendezvous_failed_error(found, error) from error
     return _stores[key], None if agents else seconds
 
 
@@ -61,7 +61,7 @@ def _wait_for_listener(found: LaunchedRank, timeout_seconds: float) -> None:
         time.sleep(0.05)
 
 
-def _connect(found: LaunchedRank, *, is_master: bool, seconds: float) -> Any:
+def _connect_tcp_store(found: LaunchedRank, *, is_master: bool, seconds: float) -> Any:
     store = TCPStore(
         found.address,
         found.port,
@@ -77,7 +77,7 @@ def _connect(found: LaunchedRank, *, is_master: bool, seconds: float) -> Any:
     return store
 
 
-def no_meeting(found: LaunchedRank, error: object) -> OptionError:
+def rendezvous_failed_error(found: LaunchedRank, error: object) -> OptionError:
     """Return what is said where the meeting place is somebody else's, or out of reach."""
     where = f"{found.address}:{found.port} ({str(error).splitlines()[0]})"
     return OptionError(

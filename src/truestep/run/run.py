@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 
-from truestep.core.called_values import properties_are_no_methods
+from truestep.core.called_values import refuse_property_calls
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import DataError
-from truestep.core.frames import lines_running
-from truestep.core.held import NeverPickled, OneObject, SealedAttributes
+from truestep.core.frames import running_user_lines
+from truestep.core.held import NeverPickled, NotIterableObject, SealedAttributes
 from truestep.core.metric_names import MEASURED
 from truestep.core.random_streams import random_key
-from truestep.core.results import RenderableType, Shown, result_facts
+from truestep.core.results import RenderableType, Shown, facts_table
 from truestep.core.schedule_units import ScheduleFactory
-from truestep.core.weak import weakly
+from truestep.core.weak import weak_method_callback
 from truestep.core.wording import number_text
 from truestep.engine.averages import EMA
 from truestep.engine.buffer_rules import BufferRule
@@ -34,11 +34,11 @@ from truestep.engine.precision.loss_scale import LossScale
 from truestep.engine.processes.shares import WHOLE
 from truestep.engine.splitting import MicroBatch
 from truestep.engine.untrained import refuse_untrained
-from truestep.mirror.address import mirror_of_run
+from truestep.mirror.address import mirror_address_of_run
 from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
-from truestep.run.made_late import label_of_run_data, refuse_after_run_start, refuse_in_run_loop
-from truestep.run.media.kind import LoggedMedia
+from truestep.run.made_late import label_for_run_data, refuse_creation_after_start, refuse_data_call_in_loop
+from truestep.run.media.kind import EncodedMedia
 from truestep.run.onward import check_loop_count
 from truestep.run.options import (
     Resume,
@@ -50,19 +50,19 @@ from truestep.run.options import (
     check_run_options,
     logged_numbers,
 )
-from truestep.run.pass_batches import Batches, LoopNumbers
-from truestep.run.screen import RunScreen
+from truestep.run.pass_batches import Batches, RemainingLoopNumbers
+from truestep.run.screen import RunConsole
 from truestep.run.trackers.tracker import Tracker
 from truestep.run.user_state import check_run_state_kind
-from truestep.run.wrong_calls import refuse_misread_batches, wrong_data_message
+from truestep.run.wrong_calls import check_unpacked_batches, wrong_data_message
 
 if TYPE_CHECKING:
     from truestep.engine.learner import Learner
 
 
-@properties_are_no_methods("run")
+@refuse_property_calls("run")
 @methods_raise_option_errors("run")
-class Run(SealedAttributes, OneObject, NeverPickled, Shown):
+class Run(SealedAttributes, NotIterableObject, NeverPickled, Shown):
     """One training and its directory.
 
     An empty or new directory starts a run; one that holds this run goes on where it stopped.
@@ -141,25 +141,25 @@ class Run(SealedAttributes, OneObject, NeverPickled, Shown):
         self.precision, self.strategy = precision_named(precision or "float32"), strategy
         joined = opening.join_run(device, strategy, timeout_seconds, seed=seed, nonfinite=nonfinite)
         self.context, agreement = joined
-        self.directory = opening.agreed_directory(agreement, directory, resume)
+        self.directory = opening.directory_chosen_by_rank_0(agreement, directory, resume)
         self.saving, self.resume_as, self._said = saving or Saving(), resume, precision
-        self._shared = run = opening.run_state(
+        self._shared = run = opening.make_run_state(
             joined, self.directory, self.saving, resume, strategy=strategy, config=config
         )
         self.config, self.cursor = run.config, run.cursor
         run.described = self.saving.beside(seed=seed, precision=self.precision.name, config=run.config)
-        screen = RunScreen(shows_progress=progress and self.is_main, is_quiet=quiet or not self.is_main)
-        run.keep_books(screen, trackers, log_every)
-        run.mirror_at(mirror_of_run(mirror, directory, self.directory))
+        screen = RunConsole(shows_progress=progress and self.is_main, is_quiet=quiet or not self.is_main)
+        run.set_up_reporting(screen, trackers, log_every)
+        run.mirror_at(mirror_address_of_run(mirror, directory, self.directory))
         self.trackers, self.logbook = run.trackers, run.logbook
-        self.session, self._loop = opening.run_session(
+        self.session, self._loop = opening.make_run_session(
             run, statuses, doctor=doctor, watch_layers=watch_layers
         )
         self.context.choose("precision", self.precision.name, self.precision.meaning)
         set_run_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
         self.context.observer = self.session  # last: whatever is computed now comes to a run that is whole
-        weakref.finalize(self, weakly(self.session.end.endings.dropped)).atexit = False
+        weakref.finalize(self, weak_method_callback(self.session.end.endings.dropped)).atexit = False
         self._seal()
 
     # ------------------------------------------------------------------ what is trained, and on what
@@ -200,9 +200,9 @@ class Run(SealedAttributes, OneObject, NeverPickled, Shown):
         """
         from truestep.run import opening
 
-        refuse_after_run_start("run.learner(...)", "its weights", started=self._shared.has_begun)
+        refuse_creation_after_start("run.learner(...)", "its weights", started=self._shared.has_begun)
         options = LearnerOptions(
-            name=name or self._free_name(modules),
+            name=name or self._unused_learner_name(modules),
             precision=precision or self._said,
             clip=clip,
             schedule=schedule,
@@ -214,11 +214,11 @@ class Run(SealedAttributes, OneObject, NeverPickled, Shown):
             buffers=buffers,
         )
         learner = opening.make_learner(modules, optimizer, options, self.context)
-        self._shared.tracked.add_own_buffers(self.context.learners[options.name])
+        self._shared.tracked.add_per_process_buffers(self.context.learners[options.name])
         self.session.beside.begin()  # from here on it may be stepped by hand
         return learner
 
-    def _free_name(self, modules: Modules) -> str:
+    def _unused_learner_name(self, modules: Modules) -> str:
         name = type(modules).__name__.lower() if isinstance(modules, torch.nn.Module) else "learner"
         taken = self.context.learners
         return next(n for n in (name, *(f"{name}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)
@@ -231,24 +231,24 @@ class Run(SealedAttributes, OneObject, NeverPickled, Shown):
         `batch_size` is the global batch: a hyper-parameter, not what fits into memory.
         """
         from truestep.engine.data import open_source
-        from truestep.run.readers import note_run_data
+        from truestep.run.readers import note_data_choices
 
         cursor, world, given = self.cursor, self.context.world, DataOptions.of(options)
         if self.session.end.endings.watching:
-            refuse_in_run_loop(cursor)
+            refuse_data_call_in_loop(cursor)
         seed = random_key(self.context.seed, cursor.streams.num_sources)
         share = world.share if world is not None else WHOLE
         source = open_source(data, given, seed=seed, device=self.context.device, share=share, world=world)
-        label = label_of_run_data(cursor.streams.labels, f"data_{cursor.streams.num_sources + 1}")
+        label = label_for_run_data(cursor.streams.labels, f"data_{cursor.streams.num_sources + 1}")
         if (
             edits := cursor.streams.add(source, label, is_late=self._shared.has_begun)
         ) and self.resume_as != "edited":
-            from truestep.run.directory import refused_run_edits
+            from truestep.run.directory import changed_settings_error
 
-            raise refused_run_edits(DataError, edits, self.directory)
+            raise changed_settings_error(DataError, edits, self.directory)
         if self.resume_as == "edited":
             source.accept_other_data()
-        note_run_data(self.context, source, label)
+        note_data_choices(self.context, source, label)
         source._seal()
         return source
 
@@ -266,9 +266,11 @@ class Run(SealedAttributes, OneObject, NeverPickled, Shown):
             objects: each by the name that its state is kept under.
         """
         given = ", ".join(f"{name}=..." for name in objects)
-        refuse_after_run_start(f"run.track({given})", "their states", started=self._shared.has_begun)
+        refuse_creation_after_start(f"run.track({given})", "their states", started=self._shared.has_begun)
         self._shared.tracked.add(objects, per_rank=per_rank)
-        for text in self._shared.tracked.learners_own(objects, self.context.learners.values()):
+        for text in self._shared.tracked.tracked_learner_module_messages(
+            objects, self.context.learners.values()
+        ):
             self._shared.screen.say_once(text)
 
     # ------------------------------------------------------------------ the loop
@@ -279,7 +281,7 @@ class Run(SealedAttributes, OneObject, NeverPickled, Shown):
         check_loop_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
         self.cursor.refuse_epochs_begun_again(self.directory)
         self.session.start()
-        return LoopNumbers(self._loop.epochs(total, self), f"run.epochs({total})")
+        return RemainingLoopNumbers(self._loop.epochs(total, self), f"run.epochs({total})")
 
     @raises_option_errors("run.steps")
     def steps(self, total: int) -> Iterator[int]:
@@ -290,8 +292,8 @@ class Run(SealedAttributes, OneObject, NeverPickled, Shown):
         """
         check_loop_count("run.steps(total), how many steps the whole run has,", total, at_least=0)
         self.cursor.refuse_steps_begun_again(self.directory)
-        self._start_pass()
-        return LoopNumbers(self._loop.steps(total, self), f"run.steps({total})")
+        self._prepare_pass()
+        return RemainingLoopNumbers(self._loop.steps(total, self), f"run.steps({total})")
 
     @raises_option_errors("run.batches")
     def batches(self, source: BatchSource, *, limit: int | None = None) -> Batches:
@@ -306,12 +308,12 @@ class Run(SealedAttributes, OneObject, NeverPickled, Shown):
             check_loop_count(
                 "run.batches(source, limit=...), how many batches a pass has,", limit, at_least=1
             )
-        stream = self.cursor.streams.stream_of(source)
-        self._start_pass()
-        batches = refuse_misread_batches(self._loop.batches(stream, self, limit))
-        return Batches(batches, self.cursor.num_left(stream, limit))
+        stream = self.cursor.streams.stream_of_source(source)
+        self._prepare_pass()
+        batches = check_unpacked_batches(self._loop.batches(stream, self, limit))
+        return Batches(batches, self.cursor.num_batches_left(stream, limit))
 
-    def _start_pass(self) -> None:
+    def _prepare_pass(self) -> None:
         for learner in self.context.learners.values():
             refuse_untrained(learner)
         self.session.start()
@@ -321,22 +323,22 @@ class Run(SealedAttributes, OneObject, NeverPickled, Shown):
         self.session.starting()
         self.cursor.finished = True
 
-    def log(self, /, *unnamed: Any, **values: float | torch.Tensor | LoggedMedia) -> None:
+    def log(self, /, *unnamed: Any, **values: float | torch.Tensor | EncodedMedia) -> None:
         """Write named values to `metrics.jsonl` and show them; schedules and savings that wait for one see it.
 
         `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
         """
         has_new = check_logged_values(unnamed, values, self.context, self._shared.logged)
-        media: dict[str, LoggedMedia] = {}
+        media: dict[str, EncodedMedia] = {}
         if {*map(type, values.values())} == {float}:
             numbers: dict[str, float] = values  # type: ignore[assignment]
         else:
-            media = {name: value for name, value in values.items() if isinstance(value, LoggedMedia)}
+            media = {name: value for name, value in values.items() if isinstance(value, EncodedMedia)}
             numbers = logged_numbers({name: value for name, value in values.items() if name not in media})
         if not self._shared.agreement.is_alone:
-            from truestep.run.logged_alike import compare_logged_values
+            from truestep.run.logged_alike import check_logged_equal_on_ranks
 
-            compare_logged_values(self._shared, numbers, media)
+            check_logged_equal_on_ranks(self._shared, numbers, media)
         if has_new:
             self._shared.logged.update(numbers)
         self.session.log(numbers, media)
@@ -372,14 +374,14 @@ class Run(SealedAttributes, OneObject, NeverPickled, Shown):
     def step(self) -> int:
         """Batches given out so far; 0 until the first loop begins, where a run that goes on finds its place."""
         if not self._shared.has_begun:
-            self._shared.asked_early.update(lines_running()[:1])
+            self._shared.asked_early.update(running_user_lines()[:1])
         return self.cursor.step
 
     @property
     def epoch(self) -> int:
         """The epoch under way, from 0."""
-        if not self.cursor.in_epochs:
-            self._shared.asked_epoch.update(lines_running()[:1])
+        if not self.cursor.is_in_epoch_body:
+            self._shared.asked_epoch.update(running_user_lines()[:1])
         return self.cursor.epoch
 
     @property
@@ -429,7 +431,7 @@ class Run(SealedAttributes, OneObject, NeverPickled, Shown):
         )
 
     def __rich__(self) -> RenderableType:
-        from truestep.run.announcements import where_run_stands
+        from truestep.run.announcements import run_position_text
 
         newest = self.logbook.newest.items()
         logged = [
@@ -438,10 +440,10 @@ class Run(SealedAttributes, OneObject, NeverPickled, Shown):
             if name.rpartition("/")[2] not in MEASURED
         ]
         facts = [
-            ("place", where_run_stands(self.cursor)),
+            ("place", run_position_text(self.cursor)),
             ("how", f"{self.precision.name} on {self.device}, seed {self.context.seed}"),
             *(("learner", repr(learner)) for learner in self.context.learners.values()),
             *((stream.label, repr(stream.source)) for stream in self.cursor.streams.values()),
             *([("newest", ", ".join(logged))] if logged else []),
         ]
-        return result_facts(f"Run {self.directory}", facts)
+        return facts_table(f"Run {self.directory}", facts)

@@ -13,12 +13,12 @@ from truestep.core.errors import CheckpointError, RankError, RunDirectoryError
 from truestep.engine.processes.asking import ask_rank_store
 from truestep.engine.processes.notes import PATIENCE_SECONDS
 from truestep.engine.processes.world import World
-from truestep.report.history import MetricsMark
-from truestep.run.agreement import RunAgreement
-from truestep.run.carried_parts import PartReceiver, PartSender, group_for_parts
+from truestep.report.history import MetricsPrefixMark
+from truestep.run.agreement import RankAgreement
+from truestep.run.carried_parts import CheckpointPartReceiver, CheckpointPartSender, open_part_transfer_group
 from truestep.run.directory import CHECKPOINTS
-from truestep.run.endings import end_all
-from truestep.run.signals import StopSignals
+from truestep.run.endings import call_all_then_raise
+from truestep.run.signals import StopSignalListener
 from truestep.run.state import RunState
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 class RunStore:
     """Opens the store when it is needed, of several processes in rank 0, and closes it with all that is written for it."""
 
-    def __init__(self, run: RunState, signals: StopSignals) -> None:
+    def __init__(self, run: RunState, signals: StopSignalListener) -> None:
         self._run, self._signals = run, signals
         self.folder = run.directory / CHECKPOINTS
-        self.pieces: SavesInPieces | None = None
+        self.pieces: ShardedSaving | None = None
         """Where each rank writes what it has of the weights."""
         self._store: CheckpointStore | None = None
         self._left_at: int | None = None
@@ -75,7 +75,7 @@ class RunStore:
         if context.world is None or not context.strategy.divides_weights:
             return
         is_shared = all_ranks_see_directory(self._run.agreement, context.world, self.folder)
-        self.pieces = SavesInPieces(
+        self.pieces = ShardedSaving(
             context.world, self.folder, background=self._run.saving.background, is_shared=is_shared
         )
         if self._run.is_main:
@@ -85,12 +85,12 @@ class RunStore:
     def wait(self) -> None:
         """Wait until what was saved is on disk."""
         if self._run.is_main:
-            with self.blaming(), self.busy():
+            with self.blame_lost_rank(), self.busy():
                 self.store.wait()
 
-    def blaming(self) -> AbstractContextManager[None]:
+    def blame_lost_rank(self) -> AbstractContextManager[None]:
         """Where each rank writes, name the one that a save has lost."""
-        return nullcontext() if self.pieces is None else self.pieces.blaming()
+        return nullcontext() if self.pieces is None else self.pieces.blame_lost_rank()
 
     def busy(self) -> AbstractContextManager[None]:
         """Have the other processes wait for as long as the disk takes."""
@@ -114,23 +114,23 @@ class RunStore:
                     store.wait()
                 if alive:
                     store.forget_attempts(ended)
-                    self._run.logbook.forget(lambda: marks_in(store))
+                    self._run.logbook.forget(lambda: metrics_marks_of_checkpoints(store))
             finally:
                 self._left_at = store.next_sequence
                 # in this order: what is sent lies under the store's lock
-                end_all(self._close_mirror, store.close)
+                call_all_then_raise(self._close_mirror, store.close)
         else:
             self._close_mirror()
 
     def _close_mirror(self) -> None:
         if self._run.mirrored.is_open:
             with self.busy():
-                self._run.mirrored.close(self._signals.ends_at(self._run.saving.grace_seconds))
+                self._run.mirrored.close(self._signals.shutdown_deadline(self._run.saving.grace_seconds))
 
 
-def marks_in(store: "CheckpointStore") -> list[MetricsMark]:
+def metrics_marks_of_checkpoints(store: "CheckpointStore") -> list[MetricsPrefixMark]:
     """Return the marks of all checkpoints that may yet be used, from their manifests: one of them may be damaged."""
-    return [MetricsMark(*checkpoint.value("logbook", "mark")) for checkpoint in store.usable()]
+    return [MetricsPrefixMark(*checkpoint.value("logbook", "mark")) for checkpoint in store.usable()]
 
 
 POLL_SECONDS = 0.01
@@ -144,10 +144,12 @@ SAID = {
 }
 
 
-def all_ranks_see_directory(agreement: RunAgreement, world: World, folder: Path) -> bool:
+def all_ranks_see_directory(agreement: RankAgreement, world: World, folder: Path) -> bool:
     """Return whether every rank sees what rank 0 puts into a folder: one disk for all."""
     name = f".tmp-{uuid.uuid4().hex}"  # of a killed process, it is removed as whatever is half written
-    name = agreement.from_rank_0("the disk of the checkpoints", lambda: _touched(folder, name))
+    name = agreement.broadcast_json_from_rank_0(
+        "the disk of the checkpoints", lambda: _touch_file(folder, name)
+    )
     sees = (folder / name).exists()
     seen = all(each for (each,) in world.meet("the disk of the checkpoints", sees))
     if world.rank == 0:
@@ -155,21 +157,21 @@ def all_ranks_see_directory(agreement: RunAgreement, world: World, folder: Path)
     return seen
 
 
-def _touched(folder: Path, name: str) -> str:
+def _touch_file(folder: Path, name: str) -> str:
     (folder / name).touch()
     return name
 
 
-class SavesInPieces:
+class ShardedSaving:
     """Has every rank write its part into the folder of a checkpoint that rank 0 has made, and rank 0 wait for all of them."""
 
     def __init__(self, world: World, directory: Path, *, background: bool, is_shared: bool) -> None:
         self._world, self._directory = world, directory
         self.is_shared = is_shared
         """Whether all ranks see the directory; else what they write is sent to rank 0 (`carried_parts.py`)."""
-        group = None if is_shared else group_for_parts(world)
-        self._sender = None if is_shared or not world.rank else PartSender(group)
-        self._receiver = None if is_shared or world.rank else PartReceiver(group, world.size)
+        group = None if is_shared else open_part_transfer_group(world)
+        self._sender = None if is_shared or not world.rank else CheckpointPartSender(group)
+        self._receiver = None if is_shared or world.rank else CheckpointPartReceiver(group, world.size)
         self._writer = CheckpointPartWriter(
             world.rank, tell=self._report_save, background=background, files=self._sender
         )
@@ -180,7 +182,7 @@ class SavesInPieces:
     def begin(self, folder: Path) -> Callable[[], list[int]]:
         """Note, on rank 0, where the others are to write; return what waits for them."""
         self.folder = folder.name
-        return lambda: self._wait(folder)
+        return lambda: self._wait_for_other_ranks(folder)
 
     def write(self, folder: str, state: dict[str, Any]) -> None:
         """Write this rank's part; rank 0's is written by the store."""
@@ -197,57 +199,62 @@ class SavesInPieces:
         if self._sender is not None:
             self._sender.end()
         with suppress(RankError):  # the store is gone, and so is whoever would ask
-            self._world.ask(lambda: self._world.notes.wrote(folder.name, problem))
+            self._world.ask(lambda: self._world.notes.note_part_written(folder.name, problem))
 
-    def _wait(self, folder: Path) -> list[int]:
+    def _wait_for_other_ranks(self, folder: Path) -> list[int]:
         """Return the other ranks when all have written; one that can't, is gone or does nothing for too long ends the waiting."""
         others = list(range(1, self._world.size))
         size, since, looked = -1, time.monotonic(), 0.0
-        while not (self._have_written(others, folder) and self._have_come()):
+        while not (self._has_written_on_ranks(others, folder) and self._has_received_all_parts()):
             if (now := time.monotonic()) - looked > LOOK_SECONDS:
                 looked = now
-                self._refuse_gone(others, folder)
+                self._refuse_dead_ranks(others, folder)
                 # A rank that writes slowly is waited for as long as something grows.
                 found = sum(path.stat().st_size for path in folder.iterdir())
                 if found != size:
                     size, since = found, now
-            if now - since > self._limit:
-                late = next((each for each in others if not self._have_written([each], folder)), others[0])
-                raise self._losing(folder, late, f"has written nothing for {self._limit:g} seconds")
+            if now - since > self._idle_timeout_seconds:
+                late = next(
+                    (each for each in others if not self._has_written_on_ranks([each], folder)), others[0]
+                )
+                raise self._record_lost_rank(
+                    folder, late, f"has written nothing for {self._idle_timeout_seconds:g} seconds"
+                )
             time.sleep(POLL_SECONDS)
         return others
 
-    def _have_written(self, ranks: list[int], folder: Path) -> bool:
+    def _has_written_on_ranks(self, ranks: list[int], folder: Path) -> bool:
         """Return whether these have; raise where one can't. Two requests, however many ranks there are."""
         notes = self._world.notes
         try:
             problem, is_done = ask_rank_store(
-                lambda: (notes.not_written(folder.name), notes.has_written(ranks, folder.name)), self._limit
+                lambda: (notes.find_failed_part(folder.name), notes.have_parts_written(ranks, folder.name)),
+                self._idle_timeout_seconds,
             )
         except (RuntimeError, OSError) as error:
             said = "can't be asked: the store that the ranks meet in is gone, or out of reach"
-            raise self._error(folder, ranks[0], said) from error
+            raise self._save_failure_error(folder, ranks[0], said) from error
         if problem is not None:
-            raise self._error(folder, problem[0], f"could not write its part: {problem[1]}")
+            raise self._save_failure_error(folder, problem[0], f"could not write its part: {problem[1]}")
         return is_done
 
-    def _have_come(self) -> bool:
+    def _has_received_all_parts(self) -> bool:
         return self._receiver is None or self._receiver.is_done()
 
-    def _refuse_gone(self, ranks: list[int], folder: Path) -> None:
+    def _refuse_dead_ranks(self, ranks: list[int], folder: Path) -> None:
         processes = self._world.notes.processes
         gone = [rank for rank in ranks if processes[rank].trouble == "is gone"]
         for rank in gone:
-            if not self._have_written([rank], folder):  # asked behind: it may have told, and left
-                raise self._losing(folder, rank, "is gone: it was killed, or left without a word")
+            if not self._has_written_on_ranks([rank], folder):  # asked behind: it may have told, and left
+                raise self._record_lost_rank(folder, rank, "is gone: it was killed, or left without a word")
 
     @property
-    def _limit(self) -> float:
+    def _idle_timeout_seconds(self) -> float:
         """How long nothing may be written; of ranks that have failed nothing more is to be expected."""
         return self._world.timeout_seconds if self._world.error is None else PATIENCE_SECONDS
 
     @contextmanager
-    def blaming(self) -> Iterator[None]:
+    def blame_lost_rank(self) -> Iterator[None]:
         """Stop all ranks by the name of the one that a save has lost, as any other waiting for it does."""
         try:
             yield
@@ -256,11 +263,11 @@ class SavesInPieces:
                 raise
             raise self._world.lost(*self._lost) from error
 
-    def _losing(self, folder: Path, rank: int, what: str) -> CheckpointError:
+    def _record_lost_rank(self, folder: Path, rank: int, what: str) -> CheckpointError:
         self._lost = rank, self._world.notes.describe(rank, what)
-        return self._error(folder, rank, what)
+        return self._save_failure_error(folder, rank, what)
 
-    def _error(self, folder: Path, rank: int, what: str) -> CheckpointError:
+    def _save_failure_error(self, folder: Path, rank: int, what: str) -> CheckpointError:
         name = folder.name.removeprefix(".tmp-").rpartition("-")[0]
         text = self._world.notes.describe(rank, what)
         return CheckpointError(

@@ -5,18 +5,18 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
-from truestep.core.frames import frame_of_user
-from truestep.core.written_source import Loop, loops_around
+from truestep.core.frames import innermost_user_frame
+from truestep.core.written_source import Loop, enclosing_loops
 from truestep.run.state import RunState
 
 
 def running_loops(run: RunState) -> Iterator[tuple[FrameType, list[Loop]]]:
     """Yield the functions of the user's that run now, innermost first, each with its loops of the run."""
-    frame = frame_of_user(sys._getframe(1))
+    frame = innermost_user_frame(sys._getframe(1))
     while frame is not None:
         if loops := loops_of_run(run, frame):
             yield frame, loops
-        frame = frame_of_user(frame.f_back)
+        frame = innermost_user_frame(frame.f_back)
 
 
 def loops_of_run(run: RunState, frame: FrameType) -> list[Loop]:
@@ -24,6 +24,6 @@ def loops_of_run(run: RunState, frame: FrameType) -> list[Loop]:
     made_at = [line for code, line in run.made_at if code is frame.f_code]
     return [
         each
-        for each in loops_around(frame)
+        for each in enclosing_loops(frame)
         if not any(each.lineno <= line <= (each.end_lineno or 0) for line in made_at)
     ]

@@ -7,7 +7,7 @@ from truestep.core.wording import printable_text
 from truestep.run.progress import Progress
 
 
-class RunScreen:
+class RunConsole:
     """A bar, or lines now and then, and messages above it."""
 
     def __init__(self, *, shows_progress: bool, is_quiet: bool) -> None:

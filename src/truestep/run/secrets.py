@@ -14,7 +14,7 @@ SALT = ".salt"
 _HASH_BYTES = 12  # 96 bits
 
 
-class RunSecrets:
+class RunSecretsHider:
     """Hides secrets in what a run keeps.
 
     The salt lies in a file of its own, readable by its owner alone, and made with the first secret: without it nobody can try
@@ -57,7 +57,7 @@ class RunSecrets:
         """Return a tree as it is kept."""
         return hide_secrets(tree, self.hash)
 
-    def hidden_text(self, text: str) -> str:
+    def hide_secrets_in_text(self, text: str) -> str:
         """Return a text as it is kept, or said."""
         return hide_in_text(text, self.hash)
 
@@ -71,16 +71,16 @@ class RunSecrets:
             return [self.comparable(value) for value in tree]
         return HIDDEN_VALUE.sub("***", tree) if isinstance(tree, str) else tree
 
-    def revealed(self, saved: Any, now: Any) -> Any:
+    def reveal_hidden_values(self, saved: Any, now: Any) -> Any:
         """Return a saved tree with the program's own values where those are what was hidden in it."""
-        return self._revealed(saved, self.hidden(now), now)
+        return self._reveal_in_tree(saved, self.hidden(now), now)
 
-    def _revealed(self, saved: Any, hidden: Any, now: Any) -> Any:
+    def _reveal_in_tree(self, saved: Any, hidden: Any, now: Any) -> Any:
         if isinstance(saved, dict) and isinstance(now, dict):
             return {
-                key: self._revealed(value, hidden[key], now[key]) if key in now else value
+                key: self._reveal_in_tree(value, hidden[key], now[key]) if key in now else value
                 for key, value in saved.items()
             }
         if isinstance(saved, list) and isinstance(now, list | tuple) and len(saved) == len(now):
-            return [self._revealed(*three) for three in zip(saved, hidden, now, strict=True)]
+            return [self._reveal_in_tree(*three) for three in zip(saved, hidden, now, strict=True)]
         return now if hidden != now and self.comparable(saved) == self.comparable(hidden) else saved

@@ -12,34 +12,34 @@ from truestep.core.forks import undo_in_children
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
 from truestep.model.layers.interval import Every
-from truestep.run.agreement import LoopWishes
-from truestep.run.announcements import nothing_is_left, said_at_run_start
-from truestep.run.beside import BesideUpdates
+from truestep.run.agreement import LoopRequests
+from truestep.run.announcements import nothing_left_to_do_message, run_start_messages
+from truestep.run.beside import ManualTorchCallWatcher
 from truestep.run.directory import write_run_config
 from truestep.run.end import RunEnd
-from truestep.run.endings import explain_loop_error
-from truestep.run.first_steps import DoctorOfFirstSteps
-from truestep.run.layers import RunLayers
+from truestep.run.endings import add_explanation_note
+from truestep.run.first_steps import FirstStepsDoctor
+from truestep.run.layers import RunLayerWatch
 from truestep.run.likeness import (
-    check_run_switches,
-    refuse_different_ranks,
+    check_switches_equal_on_ranks,
+    refuse_ranks_that_differ,
     run_optimizer_options,
     share_run_weights,
 )
-from truestep.run.made_before import ModelsMadeBefore
-from truestep.run.measured_in_part import MeasuredInPart
-from truestep.run.measured_in_training_mode import MeasuredInTrainingMode
-from truestep.run.media.folder import log_media
-from truestep.run.media.kind import LoggedMedia
-from truestep.run.moments import SaveMoments, refuse_other_thread
-from truestep.run.omissions import RunOmissions
+from truestep.run.made_before import ModelsBeforeSeeding
+from truestep.run.measured_in_part import PartialEvaluationWatcher
+from truestep.run.measured_in_training_mode import TrainingModeEvaluationWatcher
+from truestep.run.media.folder import write_media_files
+from truestep.run.media.kind import EncodedMedia
+from truestep.run.moments import ResumableMoments, refuse_updates_in_other_thread
+from truestep.run.omissions import TrainingOmissionWatcher
 from truestep.run.onward import STEPS
-from truestep.run.owner import HOLDERS, refuse_later_process_group, take_over_run
-from truestep.run.passed_over import BatchesPassedOver
-from truestep.run.rates import RunRates
-from truestep.run.readers import leave_run_report, write_run_environment
+from truestep.run.owner import HOLDERS, refuse_later_process_group, take_over_run_directory
+from truestep.run.passed_over import SkippedBatchDetector
+from truestep.run.rates import LearningRateWatcher
+from truestep.run.readers import write_run_environment, write_run_report
 from truestep.run.saver import RunSaver
-from truestep.run.signals import StopSignals
+from truestep.run.signals import StopSignalListener
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
 from truestep.run.tracking import tracked_sizes
@@ -53,27 +53,30 @@ class RunSession:
     ) -> None:
         self._run, self.owner, self.random = run, run.owner, run.random
         self.say = run.screen.say
-        self._signals = StopSignals(statuses)
-        self._saver, self._moments = RunSaver(run, self._signals), SaveMoments(run)
+        self._signals = StopSignalListener(statuses)
+        self._saver, self._moments = RunSaver(run, self._signals), ResumableMoments(run)
         self.bodies = self._saver.bodies
-        self._first_steps = DoctorOfFirstSteps(run, wanted=doctor)
-        self._layers, self._rates = RunLayers(run, watch_layers), RunRates(run)
-        self._omissions = RunOmissions(run)
-        self.beside, self.passed_over = BesideUpdates(run, self._omissions), BatchesPassedOver(run)
-        self._by_hand = MeasuredInTrainingMode(run)
+        self._first_steps = FirstStepsDoctor(run, wanted=doctor)
+        self._layers, self._rates = RunLayerWatch(run, watch_layers), LearningRateWatcher(run)
+        self._omissions = TrainingOmissionWatcher(run)
+        self.beside, self.passed_over = (
+            ManualTorchCallWatcher(run, self._omissions),
+            SkippedBatchDetector(run),
+        )
+        self._by_hand = TrainingModeEvaluationWatcher(run)
         calls_in = self._first_steps, self._layers, self.beside, self._by_hand
         self.end = RunEnd(
             run, self._saver, self._moments, self._signals, omissions=self._omissions, calls_in=calls_in
         )
         self.save_requested = False
-        self._made_before = ModelsMadeBefore()
-        run.context.on_evaluated = MeasuredInPart(run).evaluated
+        self._made_before = ModelsBeforeSeeding()
+        run.context.on_evaluated = PartialEvaluationWatcher(run).evaluated
 
     # ------------------------------------------------------------------ whose it is
 
     def hold(self) -> None:
         """Take the directory's lock; an older run of this process lets go of it: its cell was run again."""
-        take_over_run(self._run.directory)
+        take_over_run_directory(self._run.directory)
         HOLDERS[os.path.realpath(self._run.directory)] = self.end
         self._saver.files.open()
         undo_in_children(self.end, RunEnd.disarm)
@@ -93,23 +96,25 @@ class RunSession:
         """Before the first computation: restore what is to be restored (the engine calls this each time)."""
         if not self._run.has_begun:
             self.owner.check()
-            self._restore()
+            self._restore_from_checkpoint()
         if updates:
-            self._run.cursor.refuse_updates_behind()
+            self._run.cursor.refuse_updates_after_loop()
         self._omissions.computes_from = self._run.cursor.step
         self._rates.update_begins()
         self._by_hand.end()
-        if self._run.cursor.left and self.end.error_on_its_way is None:
+        if self._run.cursor.left and self.end.exception_being_handled is None:
             self._run.cursor.go_on()
 
-    def _restore(self) -> None:
+    def _restore_from_checkpoint(self) -> None:
         run = self._run
         if run.is_main:
             remove_unfinished_files(run.directory)
             write_run_environment(run)
         # before anything is restored or shared: shapes that differ would break the exchanges that follow
-        refuse_different_ranks(run.agreement, run.context.learners, run.tracked)
-        run.agreement.compare(partial(run_optimizer_options, run.context.learners), check_run_switches)
+        refuse_ranks_that_differ(run.agreement, run.context.learners, run.tracked)
+        run.agreement.compare(
+            partial(run_optimizer_options, run.context.learners), check_switches_equal_on_ranks
+        )
         self._saver.files.divide()
         resumed = self._saver.resume()
         # a checkpoint is read by all; without one each rank may have drawn weights of its own
@@ -117,7 +122,7 @@ class RunSession:
             share_run_weights(run.context)
             self._made_before.look(run)
         else:  # it may be that nothing is left of the loop, and code behind it switches modes for a last evaluation
-            self._saver.loop_left()
+            self._saver.note_loop_left()
         self._run.has_begun = True  # only now: a run that could not be restored must not save what it holds
         self.beside.begin()
         if run.edits and run.is_main:  # what the code has changed is its configuration from now on
@@ -126,7 +131,7 @@ class RunSession:
         self._layers.open()
         # last, since what is said here is a promise: all of it is restored by now
         tracked = resumed.tracked if resumed else tracked_sizes(run.tracked.state())
-        for text in said_at_run_start(run, resumed, tracked):
+        for text in run_start_messages(run, resumed, tracked):
             self.say(text)
 
     def start(self) -> None:
@@ -146,24 +151,24 @@ class RunSession:
         self._rates.begin(total_epochs)
         first = next(iter(self._run.cursor.streams.values()), None)
         shown = total_epochs, first.source.num_batches if first else None
-        self._begin(self._run.cursor.epoch, total_epochs, "epochs", shown)
+        self._show_loop_start(self._run.cursor.epoch, total_epochs, "epochs", shown)
 
     def begin_steps(self, total: int) -> None:
         """The steps begin: show progress."""
-        self._begin(self._run.cursor.step, total, "steps", (0, total))
+        self._show_loop_start(self._run.cursor.step, total, "steps", (0, total))
 
-    def _begin(self, done: int, total: int, what: str, shown: tuple[int, int | None]) -> None:
+    def _show_loop_start(self, done: int, total: int, what: str, shown: tuple[int, int | None]) -> None:
         self._run.screen.begin(*shown)
         cursor = self._run.cursor
         if total <= done or cursor.finished:
-            self.say(nothing_is_left(self._run.directory, cursor, total, what))
+            self.say(nothing_left_to_do_message(self._run.directory, cursor, total, what))
 
     # ------------------------------------------------------------------ the loop
 
     def pass_skipped(self, stream: StreamCursor) -> None:
         """A pass was over at the save already; after the last of them everything is as at the save."""
         self._moments.pass_skipped(stream)
-        if not any(other.is_behind for other in self._run.cursor.streams.values()):
+        if not any(other.has_saved_passes_to_skip for other in self._run.cursor.streams.values()):
             self.random.resume()
 
     def pass_begun(self, stream: StreamCursor, *, leads: bool) -> None:
@@ -186,7 +191,7 @@ class RunSession:
         """Between two batches: write, show, save, stop."""
         run, cursor = self._run, self._run.cursor
         # first of all: between two batches of this thread another one may be in the middle of an update
-        refuse_other_thread(run.context)
+        refuse_updates_in_other_thread(run.context)
         if run.logbook.write_if_due(cursor.step, cursor.epoch):
             self._rates.look(stream)
         if self._run.screen.progress.tick(cursor.step, cursor.epoch, stream.batch):
@@ -203,12 +208,12 @@ class RunSession:
             self._omissions.step_done(made)
         # Most batches end here. Several ranks must ask each time, since any of them may have been signalled.
         is_asked = self._signals.requested is not None or self.save_requested
-        if is_asked or not run.agreement.is_alone or self._saver.due.is_possible:
-            asked = self._take_up(run.agreement.between_batches(self._wishes()))
+        if is_asked or not run.agreement.is_alone or self._saver.due.is_automatic_save_possible:
+            asked = self._grant_requests(run.agreement.between_batches(self._loop_requests()))
             if self._saver.due.note(asked) or asked.signal:
                 self._save_or_stop(stream, asked)
 
-    def _save_or_stop(self, stream: StreamCursor, asked: LoopWishes) -> None:
+    def _save_or_stop(self, stream: StreamCursor, asked: LoopRequests) -> None:
         """Do what is asked for if a run could go on from here; else it waits for a moment where one can."""
         cursor = self._run.cursor
         # of a run that is finished within an epoch, what stands below the inner loop would not be done any more
@@ -220,14 +225,14 @@ class RunSession:
         if asked.signal:
             if resumable:
                 self.end.stop(only_if=only_if)
-            self._moments.tell_that_it_waits()
+            self._moments.warn_that_stop_waits()
         if resumable:
             self._saver.save_due(only_if=only_if)
 
-    def _wishes(self) -> LoopWishes:
-        return LoopWishes(self._signals.requested or 0, self.save_requested, self._saver.due.is_time)
+    def _loop_requests(self) -> LoopRequests:
+        return LoopRequests(self._signals.requested or 0, self.save_requested, self._saver.due.is_time)
 
-    def _take_up(self, asked: LoopWishes) -> LoopWishes:
+    def _grant_requests(self, asked: LoopRequests) -> LoopRequests:
         """What one rank was asked for, all do: the signal is everybody's, and the wish for a checkpoint is granted."""
         self._signals.requested = asked.signal or self._signals.requested
         self.save_requested = self.save_requested and not asked.save
@@ -237,7 +242,7 @@ class RunSession:
         """The leader's pass is over, or was left; `is_late`: another one is read by now."""
         self.random.pass_ends()
         if not is_late:
-            self._saver.loop_left()
+            self._saver.note_loop_left()
 
     def pass_done(self, stream: StreamCursor) -> None:
         """The leader's batches are all done: write what has been averaged so far."""
@@ -251,18 +256,18 @@ class RunSession:
     def epoch_ended(self) -> None:
         """Between two epochs; schedules move before anything is saved."""
         # the switches as the epoch leaves them are what a save keeps
-        self._saver.loop_left()
+        self._saver.note_loop_left()
         self._rates.epoch_ended()
         self._run.screen.progress.end_epoch(self._run.logbook.newest)
         self._omissions.epoch_ended()
         # at an epoch's end a save is due after another time than in its middle
-        wishes = self._wishes()._replace(is_time=self._saver.due.has_waited)
-        asked = self._take_up(self._run.agreement.asked("the end of an epoch", wishes))
+        wishes = self._loop_requests()._replace(is_time=self._saver.due.has_waited_since_last_save)
+        asked = self._grant_requests(self._run.agreement.asked("the end of an epoch", wishes))
         if asked.signal:
             self.end.stop()
-        self._saver.between_epochs(has_waited=asked.is_time)
+        self._saver.save_between_epochs(has_waited=asked.is_time)
 
-    def log(self, values: dict[str, float], media: Mapping[str, LoggedMedia]) -> None:
+    def log(self, values: dict[str, float], media: Mapping[str, EncodedMedia]) -> None:
         """Write values and media by name; tell the schedules and the saver of the values."""
         self.owner.check()
         self.starting()
@@ -270,7 +275,7 @@ class RunSession:
             return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
         run, step = self._run, self._run.cursor.step
         self._saver.files.open()  # after the run's end: another process may be there
-        written = log_media(run.directory, step, media) if run.is_main else []
+        written = write_media_files(run.directory, step, media) if run.is_main else []
         run.logbook.write(step, run.cursor.epoch, values, {each.name: each.line for each in written})
         self._omissions.logged(values, media)
         for learner in run.context.learners.values():
@@ -279,7 +284,7 @@ class RunSession:
         # logged behind the loop: nobody comes to close what was opened for it
         if self.end.endings.ended:
             run.logbook.close()
-            leave_run_report(run)
+            write_run_report(run)
             self._saver.files.close(alive=False)
 
     def updated(self, learner: LearnerParts, update: Update) -> None:
@@ -287,7 +292,7 @@ class RunSession:
         # an update where no pass leads may belong to batches taken ahead, as by list(batches)
         if self._run.cursor.leader is None:
             self._moments.updated_behind_pass()
-        self._run.cursor.updates_behind += self._run.cursor.is_behind_a_loop
+        self._run.cursor.updates_behind += self._run.cursor.is_after_a_loop
         self._omissions.updated(learner)
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)
@@ -295,7 +300,7 @@ class RunSession:
 
     def failed(self, error: Exception) -> None:
         """Explain an exception out of a loss or a measure, before anybody shows it."""
-        explain_loop_error(error)
+        add_explanation_note(error)
 
     # ------------------------------------------------------------------ stopping
 
@@ -305,8 +310,8 @@ class RunSession:
         alone = self._run.world_size == 1  # several processes agree between two batches of training
         if self._signals.requested is None or not alone or any(stream.in_body for stream in streams):
             return False
-        if not (resumable := self._moments.are_resumable and not self.random.repeats):
-            self._moments.tell_that_it_waits()
+        if not (resumable := self._moments.is_resumable_now and not self.random.repeats):
+            self._moments.warn_that_stop_waits()
         return resumable
 
     def stop(self) -> None:
@@ -315,11 +320,11 @@ class RunSession:
 
     def leave(self, error: BaseException | None) -> None:
         """The `with` block ends, by itself or by an exception (which goes on upwards unchanged)."""
-        if error is None and self.end.error_on_its_way is None and self.end.may_begin:
-            self._begin_for_state()
+        if error is None and self.end.exception_being_handled is None and self.end.is_not_yet_begun:
+            self._begin_to_keep_run_state()
         self.end.leave(error)
 
-    def _begin_for_state(self) -> None:
+    def _begin_to_keep_run_state(self) -> None:
         """Nothing was computed: begin all the same if `run.state` has something, and keep what it had with what was put in now."""
         given = dict(self._run.user)
         # Of several processes one may close alone, and to begin is what all do.

@@ -11,13 +11,13 @@ from typing import Any
 
 from truestep.core.system import STOPPING_SIGNALS
 
-_listening: "list[StopSignals]" = []
+_listening: "list[StopSignalListener]" = []
 """Those of all runs that are at work; the one whose loop began last is told first."""
 _replaced: dict[int, Any] = {}
 """Who had the signals before any of them."""
 
 
-class StopSignals:
+class StopSignalListener:
     """Listens while a loop runs; `requested` is the signal that came, None while none did."""
 
     def __init__(self, statuses: Mapping[int, int] | None = None) -> None:
@@ -33,7 +33,7 @@ class StopSignals:
         """Take the signals over; only a main thread can."""
         if threading.current_thread() is not threading.main_thread() or self in _listening:
             return
-        self.granted()
+        self.clear_request()
         self.requested_at, self.process = None, os.getpid()
         _listening.append(self)
         for number in self._statuses:
@@ -41,9 +41,9 @@ class StopSignals:
             # None: set by C code, not ours to replace
             if number not in _replaced and previous is not None and previous is not signal.SIG_IGN:
                 _replaced[number] = previous
-                signal.signal(number, _handle)
+                signal.signal(number, _handle_signal)
 
-    def granted(self) -> None:
+    def clear_request(self) -> None:
         """What was asked for is done, or nothing was."""
         self.requested, self.insisted = None, False
 
@@ -51,7 +51,7 @@ class StopSignals:
         """Give the signals back to whoever had them; only the main thread can: until then, what comes is passed on."""
         if self in _listening:
             _listening.remove(self)
-        _give_back()
+        _restore_unused_handlers()
 
     def wants(self, number: int) -> bool:
         """Whether a signal is one that the run is stopped by."""
@@ -63,25 +63,25 @@ class StopSignals:
         assert self.requested is not None
         return self._statuses[self.requested]
 
-    def ends_at(self, grace_seconds: float) -> float | None:
+    def shutdown_deadline(self, grace_seconds: float) -> float | None:
         """Return the moment until which whoever asked waits for the process to end; None where nobody asked."""
         if self.requested is None:
             return None
         return (self.requested_at or time.monotonic()) + grace_seconds
 
 
-def _give_back() -> None:
+def _restore_unused_handlers() -> None:
     """Give back the signals that no run waits for any more."""
     if threading.current_thread() is not threading.main_thread():
         return
     for number, previous in [*_replaced.items()]:
         if not any(each.wants(number) for each in _listening):
             del _replaced[number]
-            if signal.getsignal(number) is _handle:  # somebody else's, set since, stays
+            if signal.getsignal(number) is _handle_signal:  # somebody else's, set since, stays
                 signal.signal(number, previous)
 
 
-def _handle(number: int, _frame: FrameType | None) -> None:
+def _handle_signal(number: int, _frame: FrameType | None) -> None:
     # What was forked by C code has given nothing back, and no loop there would look.
     _listening[:] = [each for each in _listening if each.process == os.getpid()]
     told = [each for each in _listening if each.wants(number)]
@@ -93,7 +93,7 @@ def _handle(number: int, _frame: FrameType | None) -> None:
         each.insisted = True
     if told:
         _listening.clear()
-    _give_back()
+    _restore_unused_handlers()
     if told and number == signal.SIGINT:
         raise KeyboardInterrupt
     signal.raise_signal(number)

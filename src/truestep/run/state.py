@@ -9,18 +9,18 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from truestep.checkpoints.retention import Retention
-from truestep.core.frames import lines_running
+from truestep.core.frames import running_user_lines
 from truestep.core.secret_values import hide_secrets
 from truestep.engine.context import LearnerContext
 from truestep.mirror.address import lease_seconds
-from truestep.run.agreement import RunAgreement
+from truestep.run.agreement import RankAgreement
 from truestep.run.cursor import RunCursor
 from truestep.run.logbook import RunLogbook
-from truestep.run.loop_random import LoopRandom
+from truestep.run.loop_random import LoopRandomGenerators
 from truestep.run.options import Resume, Saving
 from truestep.run.owner import RunOwner
-from truestep.run.screen import RunScreen
-from truestep.run.secrets import RunSecrets
+from truestep.run.screen import RunConsole
+from truestep.run.secrets import RunSecretsHider
 from truestep.run.trackers.hub import Trackers
 from truestep.run.trackers.tracker import Tracker, Tracking
 from truestep.run.tracking import TrackedObjects
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MARKS_SECONDS = 5.0
 
 
-class MirroredRun:
+class MirrorOfRun:
     """The mirror of a run, on rank 0; of a run without one, and on the other ranks, all of this does nothing."""
 
     def __init__(
@@ -49,9 +49,9 @@ class MirroredRun:
         if self.address is None or self._mirror is not None:
             return
         # here, so that a run without a mirror imports nothing of it
-        from truestep.mirror.opening import MirrorOpening, open_mirror
+        from truestep.mirror.opening import MirrorOpenOptions, open_mirror
 
-        opening = MirrorOpening(self.address, self._directory, resume, self._retention, self._seconds)
+        opening = MirrorOpenOptions(self.address, self._directory, resume, self._retention, self._seconds)
         self._mirror = open_mirror(opening, self._say)
 
     @property
@@ -71,7 +71,7 @@ class MirroredRun:
             self._print_mirror_messages(self._mirror)
             self._mirror.check()
 
-    def attempt_noted(self) -> None:
+    def wait_for_attempt_in_store(self) -> None:
         """A start was counted: wait a moment until the store knows, so that it counts if this process dies."""
         if self._mirror is not None:
             # a start that dies before the store knows would be tried for ever on another machine
@@ -97,7 +97,7 @@ class RunState:
     """A run without its loop."""
 
     context: LearnerContext
-    agreement: RunAgreement
+    agreement: RankAgreement
     directory: Path
     saving: Saving
     resume_as: Resume
@@ -119,7 +119,7 @@ class RunState:
     """What the code has changed since, with `resume="edited"`."""
     has_begun: bool = False
     """Whether its state was restored, or there was none: before that there is nothing to save."""
-    made_at: list[tuple[CodeType, int]] = field(default_factory=lines_running)
+    made_at: list[tuple[CodeType, int]] = field(default_factory=running_user_lines)
     """The code of the user's in which it was made, with its lines."""
     asked_early: set[tuple[CodeType, int]] = field(default_factory=set)
     """Where it was asked for its step before it had gone to its place."""
@@ -131,21 +131,21 @@ class RunState:
     """Whether a `with` block is around it, at whose end it is saved."""
     reported: tuple[object, ...] | None = None
     """What the last report was made of."""
-    secrets: RunSecrets = field(init=False)
-    random: LoopRandom = field(init=False)
-    screen: RunScreen = field(init=False)
+    secrets: RunSecretsHider = field(init=False)
+    random: LoopRandomGenerators = field(init=False)
+    screen: RunConsole = field(init=False)
     trackers: Trackers = field(init=False)
     logbook: RunLogbook = field(init=False)
-    mirrored: MirroredRun = field(init=False)
+    mirrored: MirrorOfRun = field(init=False)
 
     def __post_init__(self) -> None:
-        self.secrets = RunSecrets(self.directory)
-        self.random = LoopRandom(self.context, self.cursor)
+        self.secrets = RunSecretsHider(self.directory)
+        self.random = LoopRandomGenerators(self.context, self.cursor)
 
-    def keep_books(self, screen: RunScreen, trackers: Sequence[Tracker], log_every: int) -> None:
+    def set_up_reporting(self, screen: RunConsole, trackers: Sequence[Tracker], log_every: int) -> None:
         """Say from now on where the run stands: on the screen, in its metrics, to its trackers."""
         self.screen = screen
-        self.trackers = Trackers(trackers if self.is_main else (), self._tracking, screen.say)
+        self.trackers = Trackers(trackers if self.is_main else (), self._tracking_info, screen.say)
         # rank 0 alone writes and shows; the others have logbooks that write nothing, so that code is the same on all
         learners = self.context.learners
         self.logbook = RunLogbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
@@ -153,9 +153,9 @@ class RunState:
 
     def mirror_at(self, address: str | None) -> None:
         """Keep the run in a store, too."""
-        self.mirrored = MirroredRun(address, self.directory, self.saving.retention(), self.screen.say)
+        self.mirrored = MirrorOfRun(address, self.directory, self.saving.retention(), self.screen.say)
 
-    def _tracking(self) -> Tracking:
+    def _tracking_info(self) -> Tracking:
         history = self.logbook.history
         return Tracking(
             directory=self.directory, config=hide_secrets(self.config), step=self.cursor.done, history=history

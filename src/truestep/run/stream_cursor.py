@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 
 from truestep.core.errors import DataError
 from truestep.engine.data import BatchSource
-from truestep.engine.data.held_files import sizes_by_name
-from truestep.engine.data.source import MadeBatch
-from truestep.run.onward import OnwardLoopPasses
-from truestep.run.pass_batches import LoopReadAhead
+from truestep.engine.data.held_files import file_sizes_by_name
+from truestep.engine.data.source import BatchWithOrigin
+from truestep.run.onward import ContinuousPasses
+from truestep.run.pass_batches import PassBatchReader
 
 _PLACE = ("number", "batch", "given", "passes", "finished", "beside", "crossed")  # kept by their names
 
@@ -48,17 +48,17 @@ class StreamCursor:
     """How many batches the pass under way has at most, where the code says so."""
     is_left: bool = False
     """Whether the loop was left before its end, by `break`, `return` or an exception: what follows decides which pass is next."""
-    reader: Iterator[MadeBatch] | None = None
+    reader: Iterator[BatchWithOrigin] | None = None
     """What the loop that reads it now is given; one that can look ahead where nobody knows the pass's length."""
     read_digest: str = ""
     """Of what was read of the pass, where its data is a stream."""
     files_before: dict[str, int] = field(default_factory=dict)
     """How large the files were, of which its data is, when the run was saved that goes on."""
-    onward: OnwardLoopPasses = field(default_factory=OnwardLoopPasses)
+    onward: ContinuousPasses = field(default_factory=ContinuousPasses)
     _over: int = 0
     _resumed: bool = False
 
-    def check_free(self) -> None:
+    def check_source_not_in_use(self) -> None:
         """Raise a DataError while a loop around this one reads the same source."""
         if self.reader is not None:
             raise DataError(
@@ -66,16 +66,16 @@ class StreamCursor:
                 "source of the same data with run.data."
             )
 
-    def read(self) -> Iterator[MadeBatch]:
+    def read(self) -> Iterator[BatchWithOrigin]:
         """Yield the rest of the pass that has begun, each batch with what its source knows of it."""
         if self.limit is not None:
             return self.onward.batches(self, self.limit)
         # of an unknown length, one batch is read ahead where somebody asks whether there is another
         batches = self.source.made(self.number, self.batch)
-        return LoopReadAhead(batches) if self.source.num_batches is None else batches
+        return PassBatchReader(batches) if self.source.num_batches is None else batches
 
     @property
-    def is_at_last(self) -> bool:
+    def is_at_last_batch(self) -> bool:
         """Whether the batch that was given out last is the pass's last, as far as its length is known."""
         if self.limit is None:
             return self.batch == self.source.num_batches
@@ -84,18 +84,20 @@ class StreamCursor:
     @property
     def is_open_ended(self) -> bool:
         """Whether nobody knows which batch of the pass is its last."""
-        return isinstance(self.reader, LoopReadAhead)
+        return isinstance(self.reader, PassBatchReader)
 
     def has_more(self) -> bool:
         """Whether the pass has another batch; where its length is not known that one is read now."""
-        return self.reader.has_more() if isinstance(self.reader, LoopReadAhead) else not self.is_at_last
+        return (
+            self.reader.has_more() if isinstance(self.reader, PassBatchReader) else not self.is_at_last_batch
+        )
 
-    def may_be_over(self) -> bool:
+    def is_possibly_over(self) -> bool:
         """Whether the pass is over, or was left where it may have no batch more."""
         is_endless = self.limit is None and self.source.num_batches is None
-        return self.finished or (self.is_left and (is_endless or self.is_at_last))
+        return self.finished or (self.is_left and (is_endless or self.is_at_last_batch))
 
-    def num_left(self, limit: int | None) -> int | None:
+    def num_batches_left(self, limit: int | None) -> int | None:
         """Return how many batches the pass has that would be begun or gone on with now; None where nobody knows."""
         total = self.source.num_batches if limit is None else limit
         # a pass that a resumed body finds over
@@ -104,7 +106,7 @@ class StreamCursor:
         done = (self.batch if limit is None else self.given) if self._resumed else 0
         return None if total is None else max(total - done, 0)
 
-    def refuse_reader(self) -> NoReturn:
+    def refuse_outdated_reader(self) -> NoReturn:
         """Raise a DataError where a loop that was left goes on after the program went on to something else."""
         raise DataError(
             f"This pass through {self.label!r} is over: the loop was left, and the run went on to the next epoch. Call "
@@ -150,7 +152,7 @@ class StreamCursor:
         self.in_body, self.finished, self._resumed = False, finished, True
 
     @property
-    def is_behind(self) -> bool:
+    def has_saved_passes_to_skip(self) -> bool:
         """Whether passes are still to come that were under way or over when the run was saved."""
         return bool(self._over) or self._resumed
 
@@ -165,7 +167,7 @@ class StreamCursor:
         """Return the place, and what a source without places keeps instead."""
         place = {name: getattr(self, name) for name in (*_PLACE, "label")} | {"late": self.is_late}
         place |= {"source": self.source.state_dict(), "fingerprint": self.source.fingerprint()}
-        return place | {"files": sizes_by_name(self.source.files()) or self.files_before}
+        return place | {"files": file_sizes_by_name(self.source.files()) or self.files_before}
 
     @property
     def how_it_resumes(self) -> str | None:
@@ -183,7 +185,9 @@ class StreamCursor:
         for name in _PLACE:
             setattr(self, name, state.get(name, {"given": state["batch"], "crossed": False}.get(name)))
         # a place counts batches, and the order counts samples: of another size the same sample has another number
-        before, now = (_batch_size(each) for each in (state["fingerprint"], self.source.fingerprint()))
+        before, now = (
+            _batch_size_of_fingerprint(each) for each in (state["fingerprint"], self.source.fingerprint())
+        )
         if before and now and before != now:
             self.batch = self.batch * before // now
         self.take_up()
@@ -206,7 +210,7 @@ class StreamCursor:
             self._over, self._resumed = max(self.passes - 1, 0), self.passes > 0
 
 
-def _batch_size(fingerprint: dict[str, Any]) -> int | None:
+def _batch_size_of_fingerprint(fingerprint: dict[str, Any]) -> int | None:
     size: int | None = fingerprint.get("order", {}).get("batch_size")
     return size
 

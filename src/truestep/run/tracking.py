@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from truestep.checkpoints.differences import compare_weight_names
-from truestep.core.errors import CheckpointError, OptionError, nearest_names
-from truestep.core.wording import a_type, byte_size
+from truestep.core.errors import CheckpointError, OptionError, names_hint
+from truestep.core.wording import a_type, bytes_text
 from truestep.engine.context import LearnerContext
 from truestep.engine.data import BatchSource
 from truestep.engine.learner import Learner
@@ -19,34 +19,34 @@ from truestep.run.options import check_run_name
 from truestep.run.user_state import check_run_state_value, decode_run_state, encode_run_state, run_state_bytes
 
 
-class TrackedStateKeeping(NamedTuple):
+class TrackedStateMethods(NamedTuple):
     """How the state of one kind of object is taken and put back."""
 
     take: Callable[[Any], Any]
     put_back: Callable[[Any, Any], Any]
 
 
-_GENERATORS: dict[type, TrackedStateKeeping] = {
-    torch.Generator: TrackedStateKeeping(lambda g: g.get_state(), lambda g, state: g.set_state(state)),
-    np.random.Generator: TrackedStateKeeping(
+_GENERATORS: dict[type, TrackedStateMethods] = {
+    torch.Generator: TrackedStateMethods(lambda g: g.get_state(), lambda g, state: g.set_state(state)),
+    np.random.Generator: TrackedStateMethods(
         lambda g: g.bit_generator.state, lambda g, state: setattr(g.bit_generator, "state", state)
     ),
-    np.random.RandomState: TrackedStateKeeping(
+    np.random.RandomState: TrackedStateMethods(
         lambda g: g.get_state(legacy=False), lambda g, state: g.set_state(state)
     ),
-    random.Random: TrackedStateKeeping(lambda g: g.getstate(), lambda g, state: g.setstate(state)),
+    random.Random: TrackedStateMethods(lambda g: g.getstate(), lambda g, state: g.setstate(state)),
 }
-_STATEFUL = TrackedStateKeeping(lambda o: o.state_dict(), lambda o, state: o.load_state_dict(state))
+_STATEFUL = TrackedStateMethods(lambda o: o.state_dict(), lambda o, state: o.load_state_dict(state))
 
 
-class OwnBuffers:
+class PerProcessBuffers:
     """The buffers of a learner that each process has of its own."""
 
     def __init__(self, module: torch.nn.Module, names: Sequence[str]) -> None:
         self._module, self._names = module, names
 
     @classmethod
-    def of(cls, learner: LearnerParts) -> "OwnBuffers | None":
+    def of(cls, learner: LearnerParts) -> "PerProcessBuffers | None":
         """Return those of a learner, None where it has none."""
         rules = learner.weights.buffer_rules
         names = [name for name, rule in rules.items() if rule == "own"]
@@ -80,14 +80,16 @@ class TrackedObjects:
                     f"call it once, or give the second object another name."
                 )
             check_run_name(name, by="run.track was given")
-            _check_kind(name, tracked)
+            _check_is_trackable(name, tracked)
             # Taken once now: what can't be saved is refused where it is tracked, not at the first save.
-            _encoded(name, tracked)
+            _encode_tracked_state(name, tracked)
         self._objects |= objects
         self.per_rank |= objects.keys() if per_rank else set()
 
     @staticmethod
-    def learners_own(objects: Mapping[str, Any], learners: Iterable[LearnerParts]) -> Iterator[str]:
+    def tracked_learner_module_messages(
+        objects: Mapping[str, Any], learners: Iterable[LearnerParts]
+    ) -> Iterator[str]:
         """Yield what to say of objects that are a learner's module itself: a target network that follows at once, most likely."""
         for learner in learners:
             for name in (name for name, tracked in objects.items() if tracked is learner.module):
@@ -97,9 +99,9 @@ class TrackedObjects:
                     "module is kept anyway"
                 )
 
-    def add_own_buffers(self, learner: LearnerParts) -> None:
+    def add_per_process_buffers(self, learner: LearnerParts) -> None:
         """Keep the buffers of a learner that each process has of its own."""
-        if own := OwnBuffers.of(learner):
+        if own := PerProcessBuffers.of(learner):
             self.add({f"buffers of {learner.name}": own}, per_rank=True)
 
     def objects(self) -> list[Any]:
@@ -110,13 +112,13 @@ class TrackedObjects:
         """Yield each name with its object."""
         yield from self._objects.items()
 
-    def names_of_all(self) -> list[str]:
+    def names_of_shared_objects(self) -> list[str]:
         """Return the names of those whose state is one for all processes."""
         return sorted(self._objects.keys() - self.per_rank)
 
     def state(self) -> dict[str, Any]:
         """Return the state of every object as a tree of tensors and JSON values."""
-        return {name: _encoded(name, tracked) for name, tracked in self._objects.items()}
+        return {name: _encode_tracked_state(name, tracked) for name, tracked in self._objects.items()}
 
     def divided(self, states: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return, of the states of all objects, those that are the same for all processes, and those of this one alone."""
@@ -131,17 +133,17 @@ class TrackedObjects:
     def differences(self, saved: Mapping[str, Any]) -> list[str]:
         """Return why the states in a checkpoint are not those of the objects here; each is a sentence."""
 
-        def there(name: str) -> str:
-            return nearest_names(name, self._objects) if self._objects else "Nothing is."
+        def tracked_names_hint(name: str) -> str:
+            return names_hint(name, self._objects) if self._objects else "Nothing is."
 
         gone = [
-            f"The checkpoint holds the state of {name!r}, which is not tracked now. {there(name)} "
+            f"The checkpoint holds the state of {name!r}, which is not tracked now. {tracked_names_hint(name)} "
             f"Track it again with run.track({name}=...)."
             for name in saved
             if name not in self._objects
         ]
         new = [
-            f"{name!r} is tracked now and is not in the checkpoint, so it would start afresh. {nearest_names(name, saved)}"
+            f"{name!r} is tracked now and is not in the checkpoint, so it would start afresh. {names_hint(name, saved)}"
             for name in self._objects
             if name not in saved
         ]
@@ -153,7 +155,7 @@ class TrackedObjects:
             if not isinstance(tracked, torch.nn.Module) or name not in saved:
                 continue
             found = compare_weight_names(
-                _shapes(tracked.state_dict()), _shapes(decode_run_state(saved[name]))
+                _tensor_shapes(tracked.state_dict()), _tensor_shapes(decode_run_state(saved[name]))
             )
             renamed = [pair for pair in found.pairs.items() if pair[0] != pair[1]]
             if found.differences or renamed:
@@ -167,7 +169,7 @@ class TrackedObjects:
             if name not in saved:
                 continue
             try:
-                _keeping(tracked).put_back(tracked, decode_run_state(saved[name], copy=copy))
+                _state_methods_for(tracked).put_back(tracked, decode_run_state(saved[name], copy=copy))
             except Exception as error:
                 raise CheckpointError(
                     f"{name!r} ({type(tracked).__name__}) did not take back the state that the run was saved with: "
@@ -177,14 +179,14 @@ class TrackedObjects:
 
 def tracked_sizes(saved: Mapping[str, Any]) -> dict[str, str]:
     """Return how large each state is, for people."""
-    return {name: byte_size(run_state_bytes(tree)) for name, tree in saved.items()}
+    return {name: bytes_text(run_state_bytes(tree)) for name, tree in saved.items()}
 
 
-def _keeping(tracked: Any) -> TrackedStateKeeping:
+def _state_methods_for(tracked: Any) -> TrackedStateMethods:
     return next((each for kind, each in _GENERATORS.items() if isinstance(tracked, kind)), _STATEFUL)
 
 
-def _check_kind(name: str, tracked: Any) -> None:
+def _check_is_trackable(name: str, tracked: Any) -> None:
     if isinstance(tracked, Learner | BatchSource):
         kind = "learner" if isinstance(tracked, Learner) else "source of batches"
         raise OptionError(
@@ -193,7 +195,7 @@ def _check_kind(name: str, tracked: Any) -> None:
         )
     if isinstance(tracked, type):
         raise OptionError(f"run.track({name}={tracked.__name__}) was given a class; make an object first.")
-    keeping = _keeping(tracked)
+    keeping = _state_methods_for(tracked)
     methods = ("state_dict", "load_state_dict") if keeping is _STATEFUL else ()
     missing = [f"{method}()" for method in methods if not callable(getattr(tracked, method, None))]
     if missing:
@@ -203,8 +205,8 @@ def _check_kind(name: str, tracked: Any) -> None:
         )
 
 
-def _encoded(name: str, tracked: Any) -> Any:
-    keeping = _keeping(tracked)
+def _encode_tracked_state(name: str, tracked: Any) -> Any:
+    keeping = _state_methods_for(tracked)
     call = "state_dict()" if keeping is _STATEFUL else "state"
     try:
         value = keeping.take(tracked)
@@ -217,5 +219,5 @@ def _encoded(name: str, tracked: Any) -> Any:
     return encode_run_state(value)
 
 
-def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def _tensor_shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in state.items() if isinstance(value, torch.Tensor)}

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from truestep.core.call_site import closure_variables
 from truestep.core.trees import tree_leaves
-from truestep.run.empty_states import EmptyStates
+from truestep.run.empty_states import EmptyStateDictWatcher
 from truestep.run.state import RunState
 
 _NUMBERS_COMPARED = 8  # of each tensor: an average moves all of them, a copy of trained weights nearly all
 _DEEPEST = 3  # a loss that calls a function that calls one
 
 
-class UnkeptModels:
+class UntrackedModelWatcher:
     """Compares a few numbers of each such model, after 1, 2, 4, ... updates and at the end of each epoch."""
 
     def __init__(self, run: RunState) -> None:
@@ -27,7 +27,7 @@ class UnkeptModels:
         self._first: dict[str, tuple[nn.Module, list[Tensor]]] = {}
         self._owned: set[int] = set()
         self._updates, self._next_look = 0, 1
-        self._empty = EmptyStates(run)
+        self._empty = EmptyStateDictWatcher(run)
 
     def loop_begins(self) -> None:
         """Note what tracked objects hold that give no state."""
@@ -36,13 +36,13 @@ class UnkeptModels:
     def take_note(self, loss: Callable[..., Any]) -> None:
         """A loss function is called for the first time: note what its models are now."""
         learners = self._run.context.learners.values()
-        self._owned |= {id(each) for learner in learners for each in _tensors_of(learner.module)}
-        for name, model in models_of(loss):
-            if name not in self._first and (tensors := self._not_owned(model)):
-                self._first[name] = model, _some_numbers(tensors)
+        self._owned |= {id(each) for learner in learners for each in _plain_tensors_of_model(learner.module)}
+        for name, model in models_used_by_loss(loss):
+            if name not in self._first and (tensors := self._tensors_without_learner(model)):
+                self._first[name] = model, _sample_of_values(tensors)
 
-    def _not_owned(self, model: nn.Module) -> list[Tensor]:
-        return [each for each in _tensors_of(model) if id(each) not in self._owned]
+    def _tensors_without_learner(self, model: nn.Module) -> list[Tensor]:
+        return [each for each in _plain_tensors_of_model(model) if id(each) not in self._owned]
 
     def updated(self) -> None:
         """An update was made."""
@@ -55,17 +55,17 @@ class UnkeptModels:
         """Name what has changed and is in no checkpoint, once."""
         self._empty.look()
         for name, (model, before) in [*self._first.items()]:
-            tensors = self._not_owned(model)
-            now = _some_numbers(tensors)
+            tensors = self._tensors_without_learner(model)
+            now = _sample_of_values(tensors)
             if (changed := _have_changed(before, now)) is False:
                 continue
             del self._first[name]
-            if changed and not self._is_kept(tensors):
+            if changed and not self._has_tracked_numbers(tensors):
                 self._run.screen.say_once(
                     _UNKEPT.format(name=name, short=name.rpartition(".")[2]), key=f"unkept {name}"
                 )
 
-    def _is_kept(self, tensors: list[Tensor]) -> bool:
+    def _has_tracked_numbers(self, tensors: list[Tensor]) -> bool:
         """Whether the numbers of a model are in what run.track or run.state keeps; of run.state a copy may be of earlier ones."""
         states = [each.state_dict() for each in self._run.tracked.objects() if hasattr(each, "state_dict")]
         tracked, stated = (
@@ -78,26 +78,26 @@ class UnkeptModels:
         )
 
 
-def models_of(loss: Any, depth: int = 0) -> Iterator[tuple[str, nn.Module]]:
+def models_used_by_loss(loss: Any, depth: int = 0) -> Iterator[tuple[str, nn.Module]]:
     """Yield the modules that a loss function reaches by variables, attributes and functions of its own file, by what one writes."""
     if isinstance(loss, functools.partial):
         for part in (loss.func, *loss.args, *loss.keywords.values()):
-            yield from models_of(part, depth)
+            yield from models_used_by_loss(part, depth)
     elif isinstance(loss, nn.Module):
         yield type(loss).__name__.lower(), loss
     elif inspect.ismethod(loss):
-        yield from _models_in("self", loss.__self__)
-        yield from models_of(loss.__func__, depth)
+        yield from _models_in_variable("self", loss.__self__)
+        yield from models_used_by_loss(loss.__func__, depth)
     elif inspect.isfunction(loss) and depth < _DEEPEST:
         variables = closure_variables(loss)
         for name, value in {**variables.globals, **variables.nonlocals}.items():
             if not inspect.isfunction(value):
-                yield from _models_in(name, value)
+                yield from _models_in_variable(name, value)
             elif value.__globals__ is loss.__globals__:
-                yield from models_of(value, depth + 1)
+                yield from models_used_by_loss(value, depth + 1)
 
 
-def _models_in(name: str, value: Any) -> Iterator[tuple[str, nn.Module]]:
+def _models_in_variable(name: str, value: Any) -> Iterator[tuple[str, nn.Module]]:
     """Yield a variable's value where it is a module, and the modules among an object's attributes."""
     if isinstance(value, nn.Module):
         yield name, value
@@ -107,14 +107,14 @@ def _models_in(name: str, value: Any) -> Iterator[tuple[str, nn.Module]]:
         yield from ((f"{name}.{key}", each) for key, each in members.items() if isinstance(each, nn.Module))
 
 
-def _tensors_of(model: nn.Module) -> list[Tensor]:
+def _plain_tensors_of_model(model: nn.Module) -> list[Tensor]:
     """Return the parameters and buffers that have numbers which can be taken out one by one."""
     tensors = [*model.parameters(), *model.buffers()]
     plain = [each for each in tensors if type(each) in (Tensor, nn.Parameter)]
     return [each for each in plain if each.layout is torch.strided and not each.is_meta]
 
 
-def _some_numbers(tensors: list[Tensor]) -> list[Tensor]:
+def _sample_of_values(tensors: list[Tensor]) -> list[Tensor]:
     parts = (each.detach().flatten() for each in tensors)
     return [each[:: max(1, len(each) // _NUMBERS_COMPARED)].clone() for each in parts]
 

@@ -15,11 +15,11 @@ import torch
 
 from truestep.core.call_site import closure_variables
 from truestep.core.frames import is_library_file
-from truestep.core.written_source import function_node, loops_around, plain_function
+from truestep.core.written_source import enclosing_loops, function_node, unwrap_function
 from truestep.run.early_stopping import EarlyStopping
-from truestep.run.loop_reach import comes_to_update
+from truestep.run.loop_reach import is_name_reaching_update
 from truestep.run.state import RunState
-from truestep.run.written_names import LoopPiece, WrittenNames, is_users_object, last_name
+from truestep.run.written_names import LoopPiece, SourceNameResolver, is_users_object, last_name
 
 _LOOKED_AT = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator, EarlyStopping)
 _SETS_OR_KEEPS = {
@@ -46,13 +46,13 @@ class _HeldVariable(NamedTuple):
     seed: int | None
 
 
-def _held(value: Any) -> _HeldVariable:
+def _make_held_variable(value: Any) -> _HeldVariable:
     return _HeldVariable(
-        value, _mark(value), value.initial_seed() if isinstance(value, torch.Generator) else None
+        value, _change_mark(value), value.initial_seed() if isinstance(value, torch.Generator) else None
     )
 
 
-class UnkeptVariables:
+class UntrackedStateWatcher:
     """Looks at the first bodies of a run: what the code in them draws from, and reads of what it has put away itself."""
 
     def __init__(self, run: RunState) -> None:
@@ -64,33 +64,33 @@ class UnkeptVariables:
         """A body of the leader's is about to begin, called for by the user's own loop."""
         self._bodies += 1
         if self._bodies == 1:
-            found = dict(_held_in_loop())
+            found = dict(_generators_and_lists_in_loops())
             for text in [text for text, value in found.items() if isinstance(value, EarlyStopping)]:
-                self._tell_unless_kept(text, found.pop(text), _COUNT)
-            self._first = {text: _held(value) for text, value in found.items()}
+                self._warn_unless_tracked(text, found.pop(text), _COUNT)
+            self._first = {text: _make_held_variable(value) for text, value in found.items()}
         elif self._first and self._bodies > self._next_look:
             self._next_look *= 2
-            self._look()
+            self._check_changed_variables()
             if self._bodies > _LOOKS_UP:
                 self._first = {}
 
-    def _look(self) -> None:
+    def _check_changed_variables(self) -> None:
         for text, held in [*self._first.items()]:
-            if _mark(held.value) == held.mark:
+            if _change_mark(held.value) == held.mark:
                 continue
             del self._first[text]
             if isinstance(held.value, torch.Generator) and held.value.initial_seed() != held.seed:
                 continue  # it is seeded anew, by a function of the user's
             is_list = isinstance(held.value, (list, deque))
-            if not is_list or _holds_rows(held.value):
-                self._tell_unless_kept(text, held.value, _BUFFER if is_list else _GENERATOR)
+            if not is_list or _has_examples(held.value):
+                self._warn_unless_tracked(text, held.value, _BUFFER if is_list else _GENERATOR)
 
-    def _tell_unless_kept(self, text: str, value: Any, said: str) -> None:
-        if not self._is_kept(value):
+    def _warn_unless_tracked(self, text: str, value: Any, said: str) -> None:
+        if not self._is_value_tracked(value):
             short = text.rpartition(".")[2]
             self._run.screen.say_once(said.format(name=text, short=short), key=f"unkept {text}")
 
-    def _is_kept(self, value: Any) -> bool:
+    def _is_value_tracked(self, value: Any) -> bool:
         kept = [*self._run.tracked.objects(), *self._run.user.values()]
         members = [part for each in kept if hasattr(each, "__dict__") for part in vars(each).values()]
         # a part of a part: the generator of an environment that a tracked agent holds
@@ -98,7 +98,7 @@ class UnkeptVariables:
         return any(each is value for each in (*kept, *members))
 
 
-def _mark(value: Any) -> object:
+def _change_mark(value: Any) -> object:
     """Return what is other once a generator was drawn from, or a list has grown or moved."""
     if isinstance(value, torch.Generator):
         return value.get_state().numpy().tobytes()
@@ -111,13 +111,13 @@ def _mark(value: Any) -> object:
     return len(value), id(value[0]) if value else None
 
 
-def _holds_rows(items: Any) -> bool:
+def _has_examples(items: Any) -> bool:
     """Whether a list holds examples: tensors or arrays of more than one number, or tuples and the like of them; not numbers that
     are written down."""
-    return any(_has_row(each) for each in (items[0], items[-1])) if items else False
+    return any(_is_example(each) for each in (items[0], items[-1])) if items else False
 
 
-def _has_row(item: Any) -> bool:
+def _is_example(item: Any) -> bool:
     if isinstance(item, (torch.Tensor, np.ndarray)):
         return item.ndim > 0
     parts = item.values() if isinstance(item, dict) else item if isinstance(item, (tuple, list)) else ()
@@ -125,23 +125,25 @@ def _has_row(item: Any) -> bool:
     return any(isinstance(each, (torch.Tensor, np.ndarray)) and each.ndim > 0 for each in parts)
 
 
-def _held_in_loop() -> Iterator[tuple[str, Any]]:
+def _generators_and_lists_in_loops() -> Iterator[tuple[str, Any]]:
     """Yield the generators and lists that the bodies of the running loops name, by what is written."""
     pieces = [*pieces_of_running_loops()]
     if any(is_run_state(node, piece) for piece in pieces for node in piece.nodes):
         return  # what goes in and out there is not followed
-    stored = {name for piece in pieces for each in piece.nodes if (name := name_written(each))}
+    stored = {name for piece in pieces for each in piece.nodes if (name := name_assigned_or_deleted(each))}
     for piece in pieces:
         parents = {inner: each for each in piece.nodes for inner in ast.iter_child_nodes(each)}
         for node in piece.nodes:
             if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
                 continue
             value = piece.names.value(node)
-            is_list = isinstance(value, (list, deque)) and _is_read(node, parents)
+            is_list = isinstance(value, (list, deque)) and _is_read_beyond_counting(node, parents)
             if (not is_list and not isinstance(value, _LOOKED_AT)) or last_name(node) in stored:
                 continue
             text = piece.names.text(node)
-            if not _is_set_by(text, pieces) and (not is_list or comes_to_update(text, pieces)):
+            if not _is_reset_in_pieces(text, pieces) and (
+                not is_list or is_name_reaching_update(text, pieces)
+            ):
                 yield text, value
 
 
@@ -152,7 +154,7 @@ def is_run_state(node: ast.AST, piece: LoopPiece) -> bool:
     return type(piece.names.value(node.value)).__name__ == "Run"
 
 
-def _is_set_by(text: str, pieces: list[LoopPiece]) -> bool:
+def _is_reset_in_pieces(text: str, pieces: list[LoopPiece]) -> bool:
     """Whether the loop seeds, keeps or empties what has this name, or what holds it."""
     for piece in pieces:
         for node in piece.nodes:
@@ -162,10 +164,10 @@ def _is_set_by(text: str, pieces: list[LoopPiece]) -> bool:
                 return True
             if node.attr == "clear" and piece.names.text(node.value) == text:
                 return True
-    return any(_takes_out(each, text, piece.names) for piece in pieces for each in piece.nodes)
+    return any(_is_emptying_by_pop(each, text, piece.names) for piece in pieces for each in piece.nodes)
 
 
-def _takes_out(node: ast.AST, text: str, names: WrittenNames) -> bool:
+def _is_emptying_by_pop(node: ast.AST, text: str, names: SourceNameResolver) -> bool:
     """Whether a call takes the last item off a list, or a loop takes off one after the other until none is left."""
     if isinstance(node, ast.While):
         return any(
@@ -178,7 +180,7 @@ def _takes_out(node: ast.AST, text: str, names: WrittenNames) -> bool:
     return False
 
 
-def name_written(node: ast.AST) -> str | None:
+def name_assigned_or_deleted(node: ast.AST) -> str | None:
     """Return the name that a node writes or deletes: what it holds is made in the loop."""
     match node:
         case ast.Delete(targets=[ast.Subscript(value=held)]):
@@ -188,7 +190,7 @@ def name_written(node: ast.AST) -> str | None:
     return None
 
 
-def _is_read(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
+def _is_read_beyond_counting(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
     """Whether more is done with a list than adding to it and counting."""
     above = parents.get(node)
     if isinstance(above, ast.Attribute):
@@ -202,27 +204,27 @@ def pieces_of_running_loops() -> Iterator[LoopPiece]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not is_library_file(frame.f_code.co_filename):
-            nodes = _loop_at(frame)
-            names = WrittenNames({**frame.f_globals, **frame.f_locals}, {})
+            nodes = _loop_body_of_frame(frame)
+            names = SourceNameResolver({**frame.f_globals, **frame.f_locals}, {})
             if nodes:
                 yield LoopPiece(nodes, names)
-                yield from pieces_called(nodes, names, 0)
+                yield from called_user_functions(nodes, names, 0)
         frame = frame.f_back
 
 
-def _loop_at(frame: FrameType) -> list[ast.AST]:
-    loops = loops_around(frame)
+def _loop_body_of_frame(frame: FrameType) -> list[ast.AST]:
+    loops = enclosing_loops(frame)
     return [inner for each in loops[0].body for inner in ast.walk(each)] if loops else []
 
 
-def pieces_called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[LoopPiece]:
+def called_user_functions(nodes: list[ast.AST], names: SourceNameResolver, depth: int) -> Iterator[LoopPiece]:
     """Yield the functions and methods of the user's that code names, called or given on."""
     seen: set[int] = set()
     for node in nodes:
         if not isinstance(node, ast.Name | ast.Attribute):
             continue
         value = names.value(node)
-        function = plain_function(value) if callable(value) else None
+        function = unwrap_function(value) if callable(value) else None
         if not isfunction(function) or id(function) in seen or depth >= _DEEPEST:
             continue
         seen.add(id(function))
@@ -235,9 +237,9 @@ def pieces_called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iter
             owner = written.args.args[0].arg
             known[owner], texts[owner] = value.__self__, names.text(node.value)
         inner = [*ast.walk(written)]
-        piece = LoopPiece(inner, WrittenNames(known, texts), names.text(node))
+        piece = LoopPiece(inner, SourceNameResolver(known, texts), names.text(node))
         yield piece
-        yield from pieces_called(inner, piece.names, depth + 1)
+        yield from called_user_functions(inner, piece.names, depth + 1)
 
 
 _COUNT = (

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
-from truestep.checkpoints.memory import saved_bytes_of
+from truestep.checkpoints.memory import tensor_memoryview
 from truestep.checkpoints.regions import why_tensor_cannot_be_saved
 from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
 from truestep.core.errors import NO_GUESS, CheckpointError
-from truestep.core.tensor_bytes import times_written
+from truestep.core.tensor_bytes import tensor_version
 from truestep.core.trees import tree_leaves
-from truestep.core.weak import ObjectMark
+from truestep.core.weak import WeakIdentity
 from truestep.core.wording import a_type
 
 MAX_DEPTH = 30  # a checkpoint takes 100, of which a run and the objects that it tracks need some
@@ -101,9 +101,9 @@ def check_run_state_value(value: Any, path: str, depth: int = 0) -> None:
             "it instead."
         )
     if isinstance(value, Tensor):
-        _check_tensor(value, path)
+        _check_tensor_can_be_saved(value, path)
     elif type(value) is np.ndarray or isinstance(value, np.generic):
-        _check_dtype(value, path)
+        _check_no_object_dtype(value, path)
     elif type(value) in (dict, OrderedDict, Counter, RunStateValues):
         for key, member in value.items():
             _check_key(key, path)
@@ -111,16 +111,16 @@ def check_run_state_value(value: Any, path: str, depth: int = 0) -> None:
     elif type(value) in (list, tuple, Size):
         for index, member in enumerate(value):
             check_run_state_value(member, f"{path}[{index}]", depth + 1)
-    elif not _is_plain(value):
-        raise CheckpointError(_refusal(value, path))
+    elif not _is_plain_json_value(value):
+        raise CheckpointError(_unsavable_value_message(value, path))
 
 
-def _check_tensor(tensor: Tensor, path: str) -> None:
+def _check_tensor_can_be_saved(tensor: Tensor, path: str) -> None:
     if problem := why_tensor_cannot_be_saved(tensor):
         raise CheckpointError(f"The tensor {path} can't be saved: it {problem}.")
 
 
-def _check_dtype(array: Any, path: str) -> None:
+def _check_no_object_dtype(array: Any, path: str) -> None:
     if array.dtype.hasobject:
         raise CheckpointError(
             f"The array {path} holds python objects (dtype object), which would have to be pickled. Keep numbers: an array of a "
@@ -136,13 +136,13 @@ def _check_key(key: Any, path: str) -> None:
         )
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain_json_value(value: Any) -> bool:
     if type(value) is int:
         return value.bit_length() <= MAX_INTEGER_BITS
     return value is None or type(value) in (bool, float, str) or type(value).__base__ in (float, str)
 
 
-def _refusal(value: Any, path: str) -> str:
+def _unsavable_value_message(value: Any, path: str) -> str:
     kind = type(value).__name__
     if type(value) is int:
         return f"The integer {path} has {value.bit_length()} bits; keep it as hex(value), a string."
@@ -155,18 +155,18 @@ def _refusal(value: Any, path: str) -> str:
     )
 
 
-def run_state_at_a_glance(value: Any, depth: int = 0) -> Any:
+def run_state_change_mark(value: Any, depth: int = 0) -> Any:
     """Return what is equal as long as nothing in `value` has changed, without a copy of its tensors and arrays."""
     if depth > MAX_DEPTH:
         return None  # refused when it is saved
     if isinstance(value, Tensor):
-        return ObjectMark(value), times_written(value)
+        return WeakIdentity(value), tensor_version(value)
     if isinstance(value, np.ndarray | np.generic):
         return (value.dtype.str, value.shape, zlib.crc32(value.tobytes()))
     if isinstance(value, dict):
-        return [(key, run_state_at_a_glance(member, depth + 1)) for key, member in value.items()]
+        return [(key, run_state_change_mark(member, depth + 1)) for key, member in value.items()]
     if isinstance(value, list | tuple):
-        return [run_state_at_a_glance(member, depth + 1) for member in value]
+        return [run_state_change_mark(member, depth + 1) for member in value]
     return repr(value)  # NaN, too, is equal to itself so
 
 
@@ -205,7 +205,7 @@ def refuse_differing_run_states(ranks: list[dict[str, str]]) -> None:
 def _bytes_of_leaf(path: tuple[Any, ...], leaf: Any) -> Iterator[bytes | memoryview]:
     if isinstance(leaf, Tensor):
         yield repr((path, leaf.dtype, tuple(leaf.shape))).encode()
-        yield saved_bytes_of(leaf.detach().resolve_conj().resolve_neg().cpu().contiguous())
+        yield tensor_memoryview(leaf.detach().resolve_conj().resolve_neg().cpu().contiguous())
     else:
         yield repr((path, leaf)).encode("utf-8", "backslashreplace")
 
@@ -213,8 +213,8 @@ def _bytes_of_leaf(path: tuple[Any, ...], leaf: Any) -> Iterator[bytes | memoryv
 def encode_run_state(value: Any) -> Any:
     """Return a checked value as what a checkpoint can hold: its arrays spelt out."""
     if isinstance(value, np.ndarray | np.generic):
-        return _of_array(value)
-    return _mapped(value, encode_run_state) if isinstance(value, dict | list | tuple) else value
+        return _encode_array(value)
+    return _map_container(value, encode_run_state) if isinstance(value, dict | list | tuple) else value
 
 
 def decode_run_state(tree: Any, *, copy: bool = False) -> Any:
@@ -222,9 +222,9 @@ def decode_run_state(tree: Any, *, copy: bool = False) -> Any:
     if isinstance(tree, Tensor):
         return tree.clone() if copy else tree
     if isinstance(tree, dict) and _ARRAY in tree:
-        return _of_tree(tree)
+        return _decode_array(tree)
     if isinstance(tree, dict | list | tuple):
-        return _mapped(tree, partial(decode_run_state, copy=copy))
+        return _map_container(tree, partial(decode_run_state, copy=copy))
     return tree
 
 
@@ -236,7 +236,7 @@ def run_state_bytes(tree: Any) -> int:
     )
 
 
-def _mapped(value: Any, transform: Any) -> Any:
+def _map_container(value: Any, transform: Any) -> Any:
     """Return a container like `value` with each member transformed."""
     if isinstance(value, dict):
         members = {key: transform(member) for key, member in value.items()}
@@ -244,7 +244,7 @@ def _mapped(value: Any, transform: Any) -> Any:
     return type(value)(transform(member) for member in value)
 
 
-def _of_array(value: Any) -> dict[Any, Any]:
+def _encode_array(value: Any) -> dict[Any, Any]:
     """Spell an array out, its dtype exactly; what no tensor can hold (text, dates, records) goes in as bytes."""
     # a copy, also of what can't be written to or has negative strides, which torch.from_numpy refuses
     array = np.array(value, order="C")
@@ -262,7 +262,7 @@ def _of_array(value: Any) -> dict[Any, Any]:
     }
 
 
-def _of_tree(value: dict[Any, Any]) -> Any:
+def _decode_array(value: dict[Any, Any]) -> Any:
     dtype, shape = np.lib.format.descr_to_dtype(value["dtype"]), value["shape"]
     content = value[_ARRAY].cpu().numpy().tobytes()
     array = np.frombuffer(content, dtype).reshape(shape).copy() if content else np.empty(shape, dtype)

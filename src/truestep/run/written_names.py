@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from truestep.core.frames import is_library_file
-from truestep.core.written_source import written_text
+from truestep.core.written_source import unparse_cached
 from truestep.engine.learner import Learner
 
 MISSING = object()
 """What a name stands for that nobody knows."""
 
 
-class WrittenNames:
+class SourceNameResolver:
     """What the names of a piece of source stand for, and what is written for them outside of it."""
 
     def __init__(self, names: Mapping[str, Any], texts: Mapping[str, str]) -> None:
@@ -25,7 +25,7 @@ class WrittenNames:
 
     def text(self, node: ast.expr) -> str:
         """Return what is written, by the names outside."""
-        text = written_text(node)
+        text = unparse_cached(node)
         first, dot, rest = text.partition(".")
         return self._texts.get(first, first) + dot + rest
 
@@ -35,7 +35,7 @@ class WrittenNames:
             case ast.Name(id=name):
                 return self._names.get(name, MISSING)
             case ast.Attribute(value=inner, attr=name):
-                return _attribute(self.value(inner), name)
+                return _static_attribute(self.value(inner), name)
             case ast.Subscript(value=inner, slice=ast.Constant(value=key)):
                 held = self.value(inner)
                 if isinstance(held, nn.ModuleDict) or type(held) is dict:
@@ -43,7 +43,7 @@ class WrittenNames:
         return MISSING
 
 
-def _attribute(held: Any, name: str) -> Any:
+def _static_attribute(held: Any, name: str) -> Any:
     if isinstance(held, Learner):
         if name == "module":
             return held.module
@@ -72,7 +72,7 @@ class LoopPiece(NamedTuple):
     """What runs in each body: of the loop itself, or of a function that it calls."""
 
     nodes: list[ast.AST]
-    names: WrittenNames
+    names: SourceNameResolver
     called: str = ""
     """What the function is called where it is named."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from truestep.core.call_site import loop_pair_at_call
+from truestep.core.call_site import loop_target_pair
 from truestep.core.errors import OptionError
 from truestep.core.structure import batch_leaves
 
@@ -25,28 +25,30 @@ def wrong_data_message(given: tuple[object, ...]) -> str | None:
     )
 
 
-def refuse_misread_batches(batches: Generator[Any, None, str]) -> Generator[Any, None, str]:
+def check_unpacked_batches(batches: Generator[Any, None, str]) -> Generator[Any, None, str]:
     """Return the batches of a pass; where the loop that asks for them takes each apart into two, the first is looked at.
 
     In `for i, batch in run.batches(source)` a pair would be taken apart without a word; a tensor and a dict are no pair.
     """
-    names = loop_pair_at_call()
-    return batches if names is None else _looked_at(batches, names)
+    names = loop_target_pair()
+    return batches if names is None else _check_first_batch(batches, names)
 
 
-def _looked_at(batches: Generator[Any, None, str], names: tuple[str, str]) -> Generator[Any, None, str]:
+def _check_first_batch(
+    batches: Generator[Any, None, str], names: tuple[str, str]
+) -> Generator[Any, None, str]:
     for batch in batches:
         if names[0] in _NUMBERS:
-            _refuse_pair(batch, names)
-        _refuse_no_pair(batch, names)
+            _refuse_pair_unpacked_as_index(batch, names)
+        _refuse_batch_not_a_pair(batch, names)
         yield batch
         break
     return (yield from batches)
 
 
-def _refuse_pair(batch: Any, names: tuple[str, str]) -> None:
+def _refuse_pair_unpacked_as_index(batch: Any, names: tuple[str, str]) -> None:
     first, second = names
-    if isinstance(batch, tuple | list) and len(batch) == 2 and _is_number_of_each(batch[0]):
+    if isinstance(batch, tuple | list) and len(batch) == 2 and _is_integer_vector(batch[0]):
         return  # a data set may give each example its number
     leaves = [batch] if isinstance(batch, Tensor) else [leaf for _, leaf in batch_leaves(batch)]
     raise OptionError(
@@ -56,7 +58,7 @@ def _refuse_pair(batch: Any, names: tuple[str, str]) -> None:
     )
 
 
-def _refuse_no_pair(batch: Any, names: tuple[str, str]) -> None:
+def _refuse_batch_not_a_pair(batch: Any, names: tuple[str, str]) -> None:
     first, second = names
     if isinstance(batch, Mapping):
         keys = list(batch) or ["name"]
@@ -73,7 +75,7 @@ def _refuse_no_pair(batch: Any, names: tuple[str, str]) -> None:
         )
 
 
-def _is_number_of_each(part: Any) -> bool:
+def _is_integer_vector(part: Any) -> bool:
     return isinstance(part, Tensor) and part.ndim == 1 and not part.is_floating_point()
 
 

@@ -14,7 +14,7 @@ from typing import get_args
 import torch
 
 import truestep
-from truestep.core.accelerator import accelerator_here, card_facts, usable_device
+from truestep.core.accelerator import current_accelerator_device, gpu_name_and_versions, require_usable_device
 from truestep.core.results import RenderableType, Result
 from truestep.selfcheck.checks import CHECKS
 from truestep.selfcheck.training import CheckedDevice, Outcome, Seen
@@ -64,16 +64,20 @@ def check_device(device: str = "auto", *, told: Callable[[str], object] = str) -
 
     torch's settings and random streams are used as they are, and not put back: this is for a process of its own.
     """
-    here = (accelerator_here() or torch.device("cpu")) if device == "auto" else usable_device(device)
+    here = (
+        (current_accelerator_device() or torch.device("cpu"))
+        if device == "auto"
+        else require_usable_device(device)
+    )
     here = torch.empty(0, device=here).device  # with its number
     with tempfile.TemporaryDirectory(prefix="truestep-selfcheck-") as folder:
-        rows = tuple(_rows(CheckedDevice(here, Path(folder)), told))
+        rows = tuple(_run_checks(CheckedDevice(here, Path(folder)), told))
     facts = {"truestep": truestep.__version__, "torch": str(torch.__version__), "device": str(here)}
-    facts |= {name: str(value) for name, value in card_facts(here).items()}
+    facts |= {name: str(value) for name, value in gpu_name_and_versions(here).items()}
     return SelfCheckReport(str(here), facts | {"on": platform.platform(terse=True)}, rows)
 
 
-def _rows(place: CheckedDevice, told: Callable[[str], object]) -> Iterator[SelfCheckRow]:
+def _run_checks(place: CheckedDevice, told: Callable[[str], object]) -> Iterator[SelfCheckRow]:
     for name, check in CHECKS.items():
         told(name)
         began = time.perf_counter()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from truestep.core.charts.axes import span_axis, value_axis
+from truestep.core.charts.axes import exact_linear_axis, value_axis
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -40,7 +40,7 @@ def test_any_two_numbers_make_an_axis(one, other, may_be_log):
 @example(99_999_999_980, 100_000_000_005)
 @example(999_999_999_975, 10**12)
 def test_any_two_steps_make_an_axis_of_whole_ticks(one, other):
-    axis = span_axis(*sorted([one, other]))
+    axis = exact_linear_axis(*sorted([one, other]))
     check(axis, LONGEST_STEP)
     assert all(tick == int(tick) for tick in axis.ticks)
 

@@ -12,7 +12,7 @@ from doctor.experiments.test_relations import watched
 from support import warm
 
 from truestep.doctor.catalogue import checks
-from truestep.doctor.experiments.telling import experiments_told
+from truestep.doctor.experiments.telling import experiment_report_lines
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 from truestep.doctor.selection import CheckSelection
 
@@ -128,11 +128,11 @@ def test_the_report_says_what_held_and_what_is_broken():
     assert re.fullmatch(
         r"experiments: 0 relations hold; 1 broken \(REL009\); 1 not tried: mend REL009 first, because the order "
         r"of the batches alone changes the figure \(\d+ children in [\d.]+ s\)",
-        experiments_told(watch.experiments)[0],
+        experiment_report_lines(watch.experiments)[0],
     )
     watch = watched(checks()["REL009"].page().bad, ("REL008", "REL009", "REL013"))
-    assert len(experiments_told(watch.experiments)) == 1
-    first, *reasons = experiments_told(watch.experiments, abstentions=True)
+    assert len(experiment_report_lines(watch.experiments)) == 1
+    first, *reasons = experiment_report_lines(watch.experiments, abstentions=True)
     assert "; 1 not tried: mend REL009 first" in first
     assert "; 1 does not apply (" in first
     assert [each.split(":")[1] for each in reasons] == [" REL013"]
@@ -145,7 +145,7 @@ def test_by_default_the_relations_that_were_true_of_strangers_code_are_tried():
         with Watch(WatchOptions(CheckSelection(), probe=probe)) as watch:
             pass
         assert set(watch.experiments.records) == records
-        assert bool(experiments_told(watch.experiments)) is probe
+        assert bool(experiment_report_lines(watch.experiments)) is probe
 
 
 def test_an_ordinary_script_is_told_how_many_relations_hold(plainly, tmp_path):

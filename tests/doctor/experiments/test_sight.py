@@ -3,14 +3,14 @@
 
 import torch
 
-from truestep.doctor.experiments.sight import DataSight
+from truestep.doctor.experiments.sight import DataFlowTracker
 from truestep.doctor.relations.examples import find_examples
 
 
 def test_memory_of_an_item_that_was_dropped_is_not_taken_for_the_item():
     given = find_examples({"x": torch.randn(6, 8), "hard": torch.rand(6, 4096)})
     batch = given.fresh()
-    with DataSight(given.like(batch)) as sight:
+    with DataFlowTracker(given.like(batch)) as sight:
         used = batch["x"] * 2
         del batch  # as the next batch of an accumulation takes its name
         made = [torch.zeros(6, 4096) for _ in range(20)]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from truestep.doctor.experiments.telling import experiments_told
+from truestep.doctor.experiments.telling import experiment_report_lines
 
 
 @pytest.mark.parametrize(
@@ -26,5 +26,5 @@ def test_the_first_line(outcomes, told):
         budget=SimpleNamespace(num_children=0),
         seconds=0.0,
     )
-    lines = experiments_told(experiments)
+    lines = experiment_report_lines(experiments)
     assert lines == [f"experiments: {told}0 children in 0.00 s)"]

@@ -5,7 +5,7 @@ import pytest
 from doctor.experiments.test_relations import pytestmark as needs_forks
 from doctor.experiments.test_relations import watched
 
-from truestep.core.call_site import name_never_read
+from truestep.core.call_site import unread_result_name
 from truestep.doctor.finding import Severity
 
 pytestmark = needs_forks
@@ -215,7 +215,7 @@ total = torch.ones(2) * 2
 )
 def test_a_name_of_a_script_may_be_read_by_its_functions(rest, name):
     code = compile(SCRIPT.format(rest=rest), "script.py", "exec")
-    assert name_never_read(code, _call_that_is_stored(code, "total")) == name
+    assert unread_result_name(code, _call_that_is_stored(code, "total")) == name
 
 
 @pytest.mark.parametrize(
@@ -233,12 +233,12 @@ def test_variable_is_what_it_is_given(statement, name):
 
     code = compile(f"import torch\ntotal = {statement}\n", "script.py", "exec")
     calls = [each.offset for each in dis.get_instructions(code) if each.opname == "CALL"]
-    assert name_never_read(code, calls[0]) == name
+    assert unread_result_name(code, calls[0]) == name
 
 
 def test_names_of_a_notebook_may_be_read_by_another_cell():
     code = compile(SCRIPT.format(rest="other = 1"), "<ipython-input-1>", "exec")
-    assert name_never_read(code, _call_that_is_stored(code, "total")) is None
+    assert unread_result_name(code, _call_that_is_stored(code, "total")) is None
 
 
 def _call_that_is_stored(code, name):

@@ -20,7 +20,7 @@ from rich.progress import Progress
 from torch import nn
 
 from truestep.doctor.forks import obstacles
-from truestep.doctor.forks.fork import work_in_sealed_child
+from truestep.doctor.forks.fork import run_in_sealed_child
 from truestep.doctor.forks.obstacles import why_no_fork
 
 pytestmark = pytest.mark.skipif(why_no_fork() is not None, reason=f"no child is forked here: {why_no_fork()}")
@@ -39,7 +39,7 @@ def train(steps=1):
 def test_a_child_computes_what_its_parent_would_from_the_same_random_numbers():
     train()  # torch makes a folder with the first optimizer, which a child is refused
     torch.manual_seed(3), random.seed(3), np.random.seed(3)
-    told = work_in_sealed_child(lambda: [train(), random.random(), float(np.random.rand())])
+    told = run_in_sealed_child(lambda: [train(), random.random(), float(np.random.rand())])
     assert told.value == [train(), random.random(), float(np.random.rand())]
 
 
@@ -50,7 +50,7 @@ def test_training_in_a_child_ends_also_where_its_parent_used_more_threads(num_th
     try:
         torch.randn(400, 400) @ torch.randn(400, 400)
         train(2)
-        assert work_in_sealed_child(lambda: train(2)).failure is None
+        assert run_in_sealed_child(lambda: train(2)).failure is None
     finally:
         torch.set_num_threads(before)
 
@@ -89,7 +89,7 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 def test_however_a_child_ends_there_is_a_plain_line_for_it(end):
     work, line = ENDS[end]
-    assert work_in_sealed_child(work, seconds=1).failure == line
+    assert run_in_sealed_child(work, seconds=1).failure == line
 
 
 def test_a_child_that_fills_memory_ends_before_others_suffer(monkeypatch):
@@ -97,11 +97,11 @@ def test_a_child_that_fills_memory_ends_before_others_suffer(monkeypatch):
     from truestep.doctor.forks import child
 
     monkeypatch.setattr(child, "free_memory_bytes", lambda: 600 << 20)
-    failure = work_in_sealed_child(fill_memory).failure
+    failure = run_in_sealed_child(fill_memory).failure
     assert failure.startswith("RuntimeError")
     assert "allocate memory" in failure
     assert (
-        work_in_sealed_child(lambda: bytearray(1 << 33)).failure == "it took more memory than was left for it"
+        run_in_sealed_child(lambda: bytearray(1 << 33)).failure == "it took more memory than was left for it"
     )
 
 
@@ -145,7 +145,7 @@ def test_a_parent_is_as_it_was(end, capfd):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        work_in_sealed_child(work, seconds=1)
+        run_in_sealed_child(work, seconds=1)
     assert facts_of_process(net) == before
     assert capfd.readouterr() == ("", "")
     assert children_of_process() == children
@@ -155,10 +155,10 @@ def test_a_program_s_handler_of_children_is_told_of_its_own_alone():
     heard = []
     before = signal.signal(signal.SIGCHLD, lambda *_: heard.append(1))
     try:
-        assert work_in_sealed_child(lambda: 1).value == 1
+        assert run_in_sealed_child(lambda: 1).value == 1
         assert heard == []
         other = subprocess.Popen(["sleep", "0.1"])
-        assert work_in_sealed_child(lambda: time.sleep(1)).failure is None
+        assert run_in_sealed_child(lambda: time.sleep(1)).failure is None
         assert heard
         other.wait()
     finally:
@@ -168,7 +168,7 @@ def test_a_program_s_handler_of_children_is_told_of_its_own_alone():
 def test_a_program_that_has_its_children_reaped_by_the_kernel_is_told_the_value():
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        assert work_in_sealed_child(lambda: [1]).value == [1]
+        assert run_in_sealed_child(lambda: [1]).value == [1]
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -182,7 +182,7 @@ def test_an_interrupt_of_the_parent_ends_the_child_and_is_raised():
     thread = threading.Thread(target=interrupt, name="truestep-test")
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        work_in_sealed_child(lambda: time.sleep(60), seconds=50)
+        run_in_sealed_child(lambda: time.sleep(60), seconds=50)
     thread.join()
     assert children_of_process() == children
 
@@ -193,7 +193,7 @@ def test_a_thread_that_nobody_knows_is_a_reason_not_to_fork():
     thread.start()
     try:
         line = "other threads run (of-the-program), and a child could wait for what they hold"
-        assert work_in_sealed_child(lambda: 1).failure == line
+        assert run_in_sealed_child(lambda: 1).failure == line
     finally:
         go.set()
         thread.join()
@@ -202,7 +202,7 @@ def test_a_thread_that_nobody_knows_is_a_reason_not_to_fork():
 def test_a_progress_bar_that_waits_for_its_next_refresh_is_none():
     with Progress(console=Console(file=io.StringIO()), refresh_per_second=5) as bar:
         bar.add_task("training")
-        assert work_in_sealed_child(lambda: 1).failure is None
+        assert run_in_sealed_child(lambda: 1).failure is None
 
 
 def test_where_it_can_t_be_done_a_plain_line_says_so(monkeypatch):
@@ -226,7 +226,7 @@ def test_where_the_kernel_takes_no_filter_nothing_of_the_user_s_runs(monkeypatch
         raise OSError(1, "the kernel takes no filter of system calls")
 
     monkeypatch.setattr(child, "filter_system_calls", refuse)
-    failure = work_in_sealed_child((tmp_path / "made").touch).failure
+    failure = run_in_sealed_child((tmp_path / "made").touch).failure
     assert failure.startswith("the child can't be sealed here")
     assert list(tmp_path.iterdir()) == []
 
@@ -244,7 +244,7 @@ def test_a_child_reads_files_imports_starts_threads_and_reads_back_what_it_wrote
             thread.start(), thread.join()
             return [found, log.read(), wave.__name__]
 
-        assert work_in_sealed_child(work).value == [["data"], "child", "wave"]
+        assert run_in_sealed_child(work).value == [["data"], "child", "wave"]
     assert (tmp_path / "log.txt").read_text() == ""
 
 
@@ -255,7 +255,7 @@ def test_a_thread_that_waits_for_its_turn_when_the_fork_comes_does_not_stop_the_
     )
     thread.start()
     try:
-        found = [work_in_sealed_child(lambda: 1, seconds=5).failure for _ in range(40)]
+        found = [run_in_sealed_child(lambda: 1, seconds=5).failure for _ in range(40)]
     finally:
         end.set()
         thread.join()

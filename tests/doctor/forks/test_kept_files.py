@@ -21,9 +21,13 @@ import safetensors
 import torch
 from doctor.experiments.test_relations import pytestmark as needs_forks
 
-from truestep.doctor.forks.fork import work_in_sealed_child
-from truestep.doctor.forks.kept_files import KeptFiles
-from truestep.doctor.forks.native_writers import keep_what_libraries_write, look_for_holders, why_file_refused
+from truestep.doctor.forks.fork import run_in_sealed_child
+from truestep.doctor.forks.kept_files import InMemoryFiles
+from truestep.doctor.forks.native_writers import (
+    find_modules_to_patch,
+    redirect_library_writes,
+    why_file_refused,
+)
 
 pytestmark = needs_forks
 tokenizers = pytest.importorskip("tokenizers")
@@ -210,17 +214,17 @@ def told(work, folder):
     """Return what a sealed child that keeps files tells of some work in a folder."""
 
     def kept():
-        files = KeptFiles()
-        files.put_in_place()
-        keep_what_libraries_write(files)
+        files = InMemoryFiles()
+        files.patch_file_functions()
+        redirect_library_writes(files)
         try:
             return work(folder)
         except Exception as error:
             return why_file_refused(error) or f"raised {type(error).__name__}: {error}"
 
     before = {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
-    look_for_holders()
-    outcome = work_in_sealed_child(kept)
+    find_modules_to_patch()
+    outcome = run_in_sealed_child(kept)
     assert {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()} == before
     assert outcome.failure is None
     return outcome.value
@@ -334,6 +338,6 @@ def test_a_name_that_is_bound_behind_the_first_look_is_exchanged_too(tmp_path, m
     later.__spec__._initializing = of_library
     later.__file__ = safetensors.__file__ if of_library else str(tmp_path / "own.py")
     monkeypatch.setitem(sys.modules, name, later)
-    look_for_holders()
+    find_modules_to_patch()
     original = later.safe_open = safetensors.safe_open
     assert told(lambda _: later.safe_open is not original, tmp_path)

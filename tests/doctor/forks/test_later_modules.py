@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from truestep.doctor.forks.fork import work_in_sealed_child
+from truestep.doctor.forks.fork import run_in_sealed_child
 from truestep.doctor.forks.obstacles import why_no_fork
 from truestep.doctor.runtime import wrapping
 
@@ -31,20 +31,20 @@ def seen_by_child():
     def look():
         wrapping._of_libraries.clear()  # that the files of those it goes through are counted
         looked, wrapping.is_library_file = [], lambda file: looked.append(file) or file[:6] != "/home/"
-        return [each["__name__"] for each in wrapping._modules_of_the_user()], len(looked)
+        return [each["__name__"] for each in wrapping._user_module_variables()], len(looked)
 
-    return work_in_sealed_child(look).value
+    return run_in_sealed_child(look).value
 
 
 def test_each_look_in_one_process_finds_them(imports):
     imports("early")
     for _ in range(2):
-        assert "early" in {each["__name__"] for each in wrapping._modules_of_the_user()}
+        assert "early" in {each["__name__"] for each in wrapping._user_module_variables()}
 
 
 def test_it_looks_at_what_was_imported_since(imports):
     imports("early")
-    wrapping._modules_of_the_user()
+    wrapping._user_module_variables()
     imports("late")
     names, looked = seen_by_child()
     assert {"early", "late"} <= set(names)
@@ -53,7 +53,7 @@ def test_it_looks_at_what_was_imported_since(imports):
 
 def test_it_looks_at_all_where_one_is_gone(imports, monkeypatch):
     imports("early")
-    wrapping._modules_of_the_user()
+    wrapping._user_module_variables()
     monkeypatch.delitem(sys.modules, "early")
     imports("late")
     imports("later")

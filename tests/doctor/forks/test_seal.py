@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from truestep.doctor.forks.fork import work_in_sealed_child
+from truestep.doctor.forks.fork import run_in_sealed_child
 from truestep.doctor.forks.obstacles import why_no_fork
 
 from .attacks import ATTACKS, REFUSED, call
@@ -41,7 +41,7 @@ def told_by(blow):
             return f"{type(error).__name__}: {error}"
         return "done"
 
-    return work_in_sealed_child(strike, seconds=5)
+    return run_in_sealed_child(strike, seconds=5)
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from truestep.doctor.relations.examples import find_examples
-from truestep.doctor.relations.gradients import added_gradients, compare_gradients, halves_combined
-from truestep.doctor.relations.mixing import RowRecord, distinct_count, first_mixing
+from truestep.doctor.relations.gradients import add_gradients, compare_gradients, compare_with_halves
+from truestep.doctor.relations.mixing import RowSumRecorder, distinct_batch_size, first_mixing
 from truestep.doctor.relations.noise import SymmetricNoise
 
 COUNT, WIDTH = 7, 5
@@ -40,7 +40,7 @@ ATTENTION = nn.MultiheadAttention(WIDTH, 1)  # of (sequence, features): the exam
 
 
 def recorded(compute, batch):
-    with RowRecord(COUNT, {"attention": ATTENTION}) as record:
+    with RowSumRecorder(COUNT, {"attention": ATTENTION}) as record:
         compute(batch)
     return record.calls
 
@@ -80,7 +80,7 @@ def test_what_does_not_come_to_the_loss_mixes_nothing(writes):
     examples, calls = find_examples(torch.randn(COUNT, WIDTH)), []
     for batch in (examples.fresh(), examples.with_changed(0)):
         frozen = [buffer] if "rests" in writes else []
-        with SymmetricNoise(COUNT, frozen=frozen), RowRecord(COUNT, frozen=frozen) as record:
+        with SymmetricNoise(COUNT, frozen=frozen), RowSumRecorder(COUNT, frozen=frozen) as record:
             loss = compute(batch)
         record.reaches(loss)
         calls.append(record.calls_that_reach())
@@ -88,9 +88,9 @@ def test_what_does_not_come_to_the_loss_mixes_nothing(writes):
 
 
 def test_a_number_of_examples_is_chosen_that_is_no_other_dimension():
-    assert distinct_count(32, [8, 16, 12]) == 13
-    assert distinct_count(12, [11, 22, 10]) == 12
-    assert distinct_count(4, [4, 3]) == 4  # none fits
+    assert distinct_batch_size(32, [8, 16, 12]) == 13
+    assert distinct_batch_size(12, [11, 22, 10]) == 12
+    assert distinct_batch_size(4, [4, 3]) == 4  # none fits
 
 
 sizes = st.lists(st.integers(1, 6), min_size=1, max_size=4)
@@ -118,10 +118,10 @@ def test_any_weighted_mean_of_the_halves_is_the_whole(lengths, weight, seed):
         for _ in range(2)
     )
     whole = {name: weight * first[name] + (1 - weight) * second[name] for name in first}
-    assert halves_combined(first, second, whole).difference < 1e-4
+    assert compare_with_halves(first, second, whole).difference < 1e-4
     whole["more"] = torch.ones(3)
-    assert halves_combined(first, second, whole).difference == 1
-    assert torch.allclose(added_gradients(first, second)["0"].float(), first["0"] + second["0"], atol=1e-5)
+    assert compare_with_halves(first, second, whole).difference == 1
+    assert torch.allclose(add_gradients(first, second)["0"].float(), first["0"] + second["0"], atol=1e-5)
 
 
 def test_a_parameter_that_only_one_has_and_numbers_that_are_none_are_told():

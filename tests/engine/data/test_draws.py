@@ -81,7 +81,7 @@ def test_numbers_read_in_pieces_draw_what_they_draw_at_once(piece, monkeypatch, 
     monkeypatch.setattr(numbers, "PIECE", piece)
     digests = set()
     for kind, given in kinds_of_numbers(values.tolist(), tmp_path).items():
-        read = SampleNumbers("weights", given).checked(100)
+        read = SampleNumbers("weights", given).check_one_per_sample(100)
         draw = WeightedSamples(read, seed=5)
         assert draw._cumulative.tolist() == sums.tolist(), kind
         digests.add(read.digest())

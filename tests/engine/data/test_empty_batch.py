@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from truestep.core.errors import BatchError
-from truestep.engine.batches import Making
-from truestep.engine.data.empty_batch import batch_of_outline, outline_of_batch, without_rows
+from truestep.engine.batches import BatchOrigin
+from truestep.engine.data.empty_batch import batch_from_outline, make_empty_batch, outline_of_batch
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
 
 
@@ -30,12 +30,12 @@ X, Y = torch.randn(6, 3), torch.arange(6)
 BATCHES = {
     "tensor": (X, None),
     "pair": ((X, Y), None),
-    "nested": ({"a": (X, [Y, Y]), "b": X.half()}, Making(6, in_columns=True)),
+    "nested": ({"a": (X, [Y, Y]), "b": X.half()}, BatchOrigin(6, in_columns=True)),
     "named tuple": (Pair(X, Y), None),
     "data class": (Record(X, [*"abcdef"]), None),
     "namespace": (SimpleNamespace(x=X, names=[*"abcdef"]), None),
     "ordered": (OrderedDict(b=X, a=Y), None),
-    "list of samples": ([(X[0], 1), (X[1], 2)], Making(2)),
+    "list of samples": ([(X[0], 1), (X[1], 2)], BatchOrigin(2)),
     "scalars beside": ((X, torch.tensor(3.0), "text", 4, None), None),
 }
 
@@ -43,8 +43,8 @@ BATCHES = {
 @pytest.mark.parametrize("name", BATCHES)
 def test_a_batch_without_rows_travels_and_is_what_the_others_have(name):
     batch, making = BATCHES[name]
-    empty = without_rows(batch, making or Making())
-    made = batch_of_outline(unpack_rank_message(pack_rank_message(outline_of_batch(empty))))
+    empty = make_empty_batch(batch, making or BatchOrigin())
+    made = batch_from_outline(unpack_rank_message(pack_rank_message(outline_of_batch(empty))))
     assert type(made) is type(batch)
     assert str(made) == str(empty)
     tensors = [
@@ -63,8 +63,8 @@ def test_what_nobody_can_rebuild_is_refused_with_both_ways_out():
         ):
             outline_of_batch(batch)
     with pytest.raises(BatchError, match=r"whose class somewhere\.Else is not known here"):
-        batch_of_outline({"class": ["somewhere", "Else"], "keys": None, "parts": []})
+        batch_from_outline({"class": ["somewhere", "Else"], "keys": None, "parts": []})
 
 
 def test_no_rows_keep_no_memory():
-    assert without_rows(X, Making()).untyped_storage().nbytes() == 0
+    assert make_empty_batch(X, BatchOrigin()).untyped_storage().nbytes() == 0

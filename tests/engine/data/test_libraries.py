@@ -21,7 +21,7 @@ from torch.utils.data import (
 
 from truestep.core.errors import DataError, OptionError
 from truestep.engine.data import DataOptions, open_source
-from truestep.engine.data.mistaken import mistaken_data
+from truestep.engine.data.mistaken import mistaken_data_message
 from truestep.engine.processes.shares import RankShare
 
 
@@ -302,7 +302,7 @@ def test_names_of_files_that_a_function_opens_are_samples():
     [["0.txt", "1.txt"], ["0.png", "1.png"], ["0.jsonl", "a text"], ["see a.csv for it", "no name"]],
 )
 def test_texts_that_are_samples_are_no_names_of_files(samples):
-    assert mistaken_data(samples) is None
+    assert mistaken_data_message(samples) is None
 
 
 @pytest.mark.parametrize("written", ["{}", "*{}"])

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import truestep as ts
-from truestep.engine.data.mistaken import mistaken_data
+from truestep.engine.data.mistaken import mistaken_data_message
 from truestep.engine.data.options import DataOptions
 
 ROWS = TensorDataset(torch.randn(8, 4), torch.zeros(8).long())
@@ -18,20 +18,20 @@ ROWS = TensorDataset(torch.randn(8, 4), torch.zeros(8).long())
     "name", ["imdb", "glue", "stanfordnlp/imdb", "rotten-tomatoes", "HuggingFaceH4/no_robots"]
 )
 def test_a_name_of_the_hub_is_loaded_first(name):
-    said = mistaken_data(name)
+    said = mistaken_data_message(name)
     assert f"datasets.load_dataset({name!r}, split=" in said
     assert "run.data(data, batch_size=64, shuffle=True)" in said
 
 
 @pytest.mark.parametrize("name", ["train.csv", "data/images/train", "/data/imagenet", "../imdb", "a b"])
 def test_another_name_is_none_of_the_hub(name):
-    assert "load_dataset(" not in mistaken_data(name)
+    assert "load_dataset(" not in mistaken_data_message(name)
 
 
 def test_a_folder_that_is_there_is_none_of_the_hub(tmp_path, monkeypatch):
     (tmp_path / "images").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert "load_dataset" not in mistaken_data("images")
+    assert "load_dataset" not in mistaken_data_message("images")
 
 
 class Digits:
@@ -48,7 +48,7 @@ class Digits:
 
 
 def test_a_data_module_is_taken_apart():
-    said = mistaken_data(Digits())
+    said = mistaken_data_message(Digits())
     assert "data is a Digits, a LightningDataModule" in said
     assert "train = run.data(module.train_dataloader())" in said
 
@@ -74,7 +74,7 @@ class Samples:
     ],
 )
 def test_a_function_that_needs_arguments_is_no_data(function, name):
-    assert f"data is the function {name}, which needs " in mistaken_data(function)
+    assert f"data is the function {name}, which needs " in mistaken_data_message(function)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_function_that_needs_arguments_is_no_data(function, name):
     ],
 )
 def test_a_function_that_makes_data_is_data(function):
-    assert mistaken_data(function) is None
+    assert mistaken_data_message(function) is None
 
 
 @pytest.fixture

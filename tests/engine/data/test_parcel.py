@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from truestep.core.system import open_descriptors
 from truestep.engine.data import DataOptions, open_source
-from truestep.engine.data.parcel import MANY, Parcel, pack, unpack
+from truestep.engine.data.parcel import MANY, PackedBatch, pack_batch, unpack_batch
 
 DTYPES = (
     *(torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.complex128),
@@ -96,9 +96,9 @@ def form(value):
 @given(BATCHES, st.integers(0, 40))
 def test_what_arrives_is_what_was_sent(batch, number):
     batch = [batch, [torch.full((2,), each) for each in range(number)]]
-    packed = pack(batch)
-    assert number < MANY or isinstance(packed, Parcel) or MASK.data_ptr() in pointers(batch)
-    arrived = unpack(packed) if isinstance(packed, Parcel) else packed
+    packed = pack_batch(batch)
+    assert number < MANY or isinstance(packed, PackedBatch) or MASK.data_ptr() in pointers(batch)
+    arrived = unpack_batch(packed) if isinstance(packed, PackedBatch) else packed
     assert form(arrived) == form(batch)
 
 
@@ -112,11 +112,11 @@ def pointers(value):
 
 def test_what_stood_there_twice_is_one_again_and_what_shared_elements_does():
     many = [torch.full((2,), float(each)) for each in range(MANY)]
-    twice = unpack(pack([*many, many[0]]))
+    twice = unpack_batch(pack_batch([*many, many[0]]))
     assert twice[0] is twice[-1]
     sharing = [*many, many[0][:1]]
-    assert pack(sharing) is sharing
-    assert pack(many[1:]) == many[1:], "few travel as they are"
+    assert pack_batch(sharing) is sharing
+    assert pack_batch(many[1:]) == many[1:], "few travel as they are"
 
 
 class Detections:

@@ -35,10 +35,10 @@ def test_a_difference_lies_between_the_two_marks_that_are_named(size, data):
     before = record(whole)
     assert before.samples == 2 * size
     assert len(before.state_dict()["at"]) <= ReadRecord.MOST + ReadRecord.LAST
-    assert before.differs_at(record(whole)) is None
+    assert before.differing_batch_range(record(whole)) is None
     wrong = data.draw(st.integers(1, size))
     other = record([*whole[: wrong - 1], "other", *whole[wrong:]])
-    same, differs = before.differs_at(other)
+    same, differs = before.differing_batch_range(other)
     assert same < wrong <= differs <= size
     if wrong <= ReadRecord.FIRST or wrong > size - ReadRecord.LAST + 1:
         assert differs == wrong  # the first and the last are known one by one
@@ -47,7 +47,7 @@ def test_a_difference_lies_between_the_two_marks_that_are_named(size, data):
 @given(st.integers(1, 400), st.integers(1, 400))
 def test_a_shorter_reading_agrees_wherever_it_ends(one, other):
     whole = [f"{number}" for number in range(max(one, other))]
-    assert record(whole[:one]).differs_at(record(whole[:other])) is None
+    assert record(whole[:one]).differing_batch_range(record(whole[:other])) is None
     assert record(whole[:one]).agrees_so_far(record(whole[: min(one, other)]))
 
 

@@ -13,7 +13,7 @@ from truestep.core.errors import DataError
 from truestep.engine.data import DataOptions, open_source
 from truestep.engine.data.same_data import (
     ReadPlace,
-    as_number,
+    json_digest_number,
     refuse_other_data,
     refuse_other_reading,
 )
@@ -143,7 +143,9 @@ def opened(data, rank, **options):
 def compared_when_opened(made):
     def opens(rank, world):
         facts = {"train": opened(made(rank), rank).facts()}
-        return refuse_other_data(world, facts, [each for (each,) in world.meet("", as_number(facts))])
+        return refuse_other_data(
+            world, facts, [each for (each,) in world.meet("", json_digest_number(facts))]
+        )
 
     return Ranks().run(opens)
 

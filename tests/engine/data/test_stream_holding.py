@@ -13,9 +13,9 @@ import torch
 from support.streams import Buffered
 from torch.utils.data import IterableDataset
 
-from truestep.core.system import close_off, open_connections
+from truestep.core.system import open_connections, redirect_all_to_devnull
 from truestep.engine.data import DataOptions, open_source, patience, stream_trial
-from truestep.engine.data.patience import WaitingError, WorkerPatience
+from truestep.engine.data.patience import WorkerPatience, WorkerWaitError
 
 SIZE = 60
 
@@ -140,7 +140,7 @@ def test_a_connection_that_was_closed_meanwhile_stands_for_no_other(tmp_path):
     listed = {number: which for number, which in open_connections().items() if number in (near, far)}
     os.close(near)
     other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)  # the smallest number that is free
-    close_off(listed)
+    redirect_all_to_devnull(listed)
     os.write(other, b"x")
     os.write(far, b"nobody reads it")
     os.close(other)
@@ -243,14 +243,14 @@ def test_a_state_that_can_not_be_had_leaves_its_reason(state, why, num_workers):
 def test_workers_are_waited_for_as_long_as_they_get_on(seen, ends, monkeypatch):
     clock, used = iter([0.0, *(at for at, _, _ in seen)]), iter(used for _, _, used in seen)
     monkeypatch.setattr(patience.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(patience, "_processor_seconds", lambda process: next(used))
+    monkeypatch.setattr(patience, "_process_cpu_seconds", lambda process: next(used))
     waiting = WorkerPatience(5.0, 20.0)
     for _, place, _ in seen[:-1]:
         waiting.check([place], [1])
     if ends is None:
         waiting.check([seen[-1][1]], [1])
         return
-    with pytest.raises(WaitingError, match=ends):
+    with pytest.raises(WorkerWaitError, match=ends):
         waiting.check([seen[-1][1]], [1])
 
 

@@ -13,7 +13,7 @@ from support.streams import Buffered
 from torch.utils.data import IterableDataset
 
 from truestep.core.errors import DataError
-from truestep.core.wording import counted
+from truestep.core.wording import plural
 from truestep.engine.data import DataOptions, open_source, stream_reader
 
 
@@ -53,7 +53,7 @@ def test_a_stream_goes_on_with_the_same_batches_whatever_its_state_leaves_out(
     how = again.how_it_resumes(1, batches)
     assert same([*again.batches(1, batches)], rest)
     assert how == "goes on from its own state" or how.startswith(
-        f"re-reading {4 * batches} samples ({counted(batches, 'batch', 'batches')})"
+        f"re-reading {4 * batches} samples ({plural(batches, 'batch', 'batches')})"
     )
     if keeps == ("held", "draw") and batches >= 6 * max(1, num_workers):
         assert how == "goes on from its own state"

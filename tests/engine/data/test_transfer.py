@@ -19,7 +19,9 @@ def test_the_memory_of_packed_sequences_too_is_kept_until_it_has_been_used(monke
     )
     packed = pack_sequence([torch.ones(3, 2), torch.ones(1, 2)]).to("meta")
     plain = torch.ones(1, device="meta")
-    transfer._arrived({"texts": packed, "labels": plain, "names": ["a"]}, CopyStream(torch.device("cuda")))
+    transfer._wait_for_copy(
+        {"texts": packed, "labels": plain, "names": ["a"]}, CopyStream(torch.device("cuda"))
+    )
     assert len(told) == 2
     assert told[0] is packed.data
     assert told[1] is plain

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from truestep.engine.processes import lookout, notes
-from truestep.engine.processes.compiles import tell_of_compiles
+from truestep.engine.processes.compiles import announce_compiles
 from truestep.engine.processes.left_loop import LeftLoop
 from truestep.engine.processes.notes import RankNotes
 
@@ -170,8 +170,8 @@ class BusyWorld:
 
 def test_a_rank_that_compiles_is_busy_with_it():
     world, other = BusyWorld(), BusyWorld()
-    tell_of_compiles(world)
-    tell_of_compiles(world)  # of a second learner
+    announce_compiles(world)
+    announce_compiles(world)  # of a second learner
     compiled = torch.compile(lambda rows: rows + 1, backend="eager")
     compiled(torch.ones(2))
     assert world.seen == ["compiling begins", "compiling ends"]
@@ -197,7 +197,7 @@ class CountedStore:
 def among(monkeypatch, size):
     """Return the first of so many ranks' lookouts, its clock, and its store."""
     store, clock = CountedStore(), [0.0]
-    monkeypatch.setattr(RankNotes, "_read_of_all", lambda *_: [])  # nobody waits for the others here
+    monkeypatch.setattr(RankNotes, "_read_notes_of_all", lambda *_: [])  # nobody waits for the others here
     everybody = [RankNotes(store, rank, size) for rank in range(size)]
     monkeypatch.undo()
     everybody[0].processes = [notes.RankProcess("elsewhere", rank, 0.0) for rank in range(size)]
@@ -224,12 +224,12 @@ def test_rank_0_asks_for_the_parts_of_a_checkpoint_as_often_among_many_as_among_
     _, _, store, everybody = among(monkeypatch, size)
     others = list(range(1, size))
     for rank in others[:-1]:
-        everybody[rank].wrote("step-4", None)
+        everybody[rank].note_part_written("step-4", None)
     store.num_requests = 0
-    assert everybody[0].not_written("step-4") is None
-    assert not everybody[0].has_written(others, "step-4")
+    assert everybody[0].find_failed_part("step-4") is None
+    assert not everybody[0].have_parts_written(others, "step-4")
     assert store.num_requests == 2
-    everybody[-1].wrote("step-4", None)
-    assert everybody[0].has_written(others, "step-4")
-    everybody[1].wrote("step-5", "no space is left")
-    assert everybody[0].not_written("step-5") == (1, "no space is left")
+    everybody[-1].note_part_written("step-4", None)
+    assert everybody[0].have_parts_written(others, "step-4")
+    everybody[1].note_part_written("step-5", "no space is left")
+    assert everybody[0].find_failed_part("step-5") == (1, "no space is left")

@@ -20,7 +20,7 @@ from truestep.engine.strategies.buckets import (
     GradientBuckets,
     divide_into_buckets,
 )
-from truestep.engine.strategies.first_message import FirstMessage, RankHead
+from truestep.engine.strategies.first_message import FirstMessage, RankMessageHead
 
 DTYPES = [torch.float32, torch.float64, torch.bool, torch.int64, torch.complex64, torch.bfloat16]
 TENSORS = st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 4), max_size=3)), max_size=12)
@@ -147,7 +147,7 @@ def test_one_word_for_all_tells_which_gradient_has_come(monkeypatch):
     weights = SimpleNamespace(parameters=parameters, sparse=[], has_half=False)
     (message := FirstMessage(2)).add(parameters)
     found = GradientBuckets([weights], SimpleNamespace(size=2, rank=0, sums_on_host=True), message)
-    found._lay_out(RankHead(0, 0, 0, 0, 0, draws=False))
+    found._lay_out(RankMessageHead(0, 0, 0, 0, 0, draws=False))
     assert len(found._buckets) == 2  # of the last one none is followed
     sum(each.sum() for each in parameters).backward()
     assert len(made) == 1
@@ -159,7 +159,7 @@ def memory(kept):
     return sum(each.numel() for bucket in kept for each in bucket.views)
 
 
-@pytest.mark.parametrize("head", [None, RankHead(0, 0, 0, 0, 0, draws=False)])
+@pytest.mark.parametrize("head", [None, RankMessageHead(0, 0, 0, 0, 0, draws=False)])
 def test_weights_that_are_frozen_and_trained_in_turns_are_laid_out_once(monkeypatch, head):
     layouts = Layouts(monkeypatch)
     first, second = layouts.use({0, 1, 2}, head), layouts.use({5, 6, 7}, head)

@@ -35,7 +35,7 @@ def computed_after(monkeypatch, looks):
         asked.append(1)
         return len(asked) > looks
 
-    monkeypatch.setattr(worlds, "done_so_far", lambda tensor: is_done)
+    monkeypatch.setattr(worlds, "make_completion_query", lambda tensor: is_done)
     return asked
 
 
@@ -48,7 +48,7 @@ def test_numbers_are_read_when_the_device_is_done(world, monkeypatch, looks):
 
 def test_a_rank_that_raises_ends_the_waiting_for_numbers_that_never_come(world, monkeypatch):
     computed_after(monkeypatch, 10**9)
-    world.notes.accuse(1, "rank 1 (process 7 on here) raised ValueError: a bad batch")
+    world.notes.record_failure(1, "rank 1 (process 7 on here) raised ValueError: a bad batch")
     with pytest.raises(RankError, match=r"rank 1 .* raised ValueError: a bad batch"):
         world.numbers_of(torch.ones(1), "an update of 'net'")
     world.error = None  # (its end is an exit of the process)
@@ -92,7 +92,11 @@ def test_rank_0_waits_at_its_end_for_all_that_may_read_why_and_not_for_the_one_t
     world, monkeypatch, failed, waits
 ):
     """The others stop at most five seconds behind the time-out, and rank 0 with them; here rank 1 never ends."""
-    world.notes.processes = [*world.notes.processes, RankProcess.this(), RankProcess("here", 7, 0.0)]
+    world.notes.processes = [
+        *world.notes.processes,
+        RankProcess.of_this_process(),
+        RankProcess("here", 7, 0.0),
+    ]
     monkeypatch.setattr(RankProcess, "trouble", property(lambda each: "is gone" if each.pid == 7 else None))
     monkeypatch.setattr(worlds, "PARTING_SECONDS", 0.2)
     waited = []

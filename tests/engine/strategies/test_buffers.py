@@ -40,9 +40,9 @@ def some_buffers():
 @pytest.mark.parametrize("at_once", [buffers._AT_ONCE, 4 * buffers._SMALL])
 def test_the_numbers_are_those_of_each_buffer_alone(monkeypatch, at_once):
     given = some_buffers()
-    expected = [int(buffers._digest(each)) for each in given]
+    expected = [int(buffers._tensor_digest(each)) for each in given]
     monkeypatch.setattr(buffers, "_AT_ONCE", at_once)  # in few pieces, and in many
-    assert buffers._digests(given) == expected
+    assert buffers._tensor_digests(given) == expected
 
 
 def test_a_small_buffer_takes_a_call_or_two():
@@ -50,6 +50,6 @@ def test_a_small_buffer_takes_a_call_or_two():
     for number in (10, 1010):
         given = [torch.randn(3) for _ in range(number)]
         with Calls() as calls:
-            buffers._digests(given)
+            buffers._tensor_digests(given)
         found.append(calls.number)
     assert found[1] - found[0] <= 2 * 1000

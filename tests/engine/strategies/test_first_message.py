@@ -12,9 +12,9 @@ from truestep.engine.strategies.first_message import (
     MOST_BYTES,
     MOST_SPARE_BYTES,
     FirstMessage,
+    communication_dtype,
     num_bucket_slots,
     num_head_numbers,
-    wire_type,
 )
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
@@ -24,7 +24,7 @@ USUAL_NUMBERS = 8  # that ride where nothing is measured
 def needs(parameters, ranks):
     numbers = sum(each.numel() for each in parameters) + 1 + len(parameters)
     numbers += num_bucket_slots(USUAL_NUMBERS, ranks) + num_head_numbers(ranks)
-    return numbers * wire_type(parameters[0].dtype).itemsize
+    return numbers * communication_dtype(parameters[0].dtype).itemsize
 
 
 @given(

@@ -7,7 +7,7 @@ from torch import nn
 from torch.func import functional_call
 
 from truestep.engine.strategies import units
-from truestep.engine.strategies.units import UnitHoldings
+from truestep.engine.strategies.units import UnitContents
 
 
 def replaced_weight(unit):
@@ -35,23 +35,23 @@ CHANGES = [replaced_weight, replaced_part, weight_of_a_replaced_part, another_pa
 
 def test_what_a_unit_holds_is_known_until_it_changes():
     unit = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    holdings = UnitHoldings(unit)
-    assert not holdings.are_known()
+    holdings = UnitContents(unit)
+    assert not holdings.are_unchanged()
     for change in CHANGES:
         holdings.note()
-        assert holdings.are_known()
+        assert holdings.are_unchanged()
         with torch.no_grad():
             unit[0].weight.add_(1)  # other values, in the same tensor
-        assert holdings.are_known()
+        assert holdings.are_unchanged()
         change(unit)
-        assert not holdings.are_known(), change
+        assert not holdings.are_unchanged(), change
 
 
 def test_weights_of_ones_own_for_one_call_are_seen_in_that_call_alone():
     unit, seen = nn.Linear(2, 2), []
-    holdings = UnitHoldings(unit)
+    holdings = UnitContents(unit)
     holdings.note()
-    unit.register_forward_pre_hook(lambda *_: seen.append(holdings.are_known()))
+    unit.register_forward_pre_hook(lambda *_: seen.append(holdings.are_unchanged()))
     functional_call(unit, {"weight": torch.ones(2, 2)}, torch.ones(1, 2))
     unit(torch.ones(1, 2))
     assert seen == [False, True]

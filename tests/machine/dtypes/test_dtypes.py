@@ -18,7 +18,7 @@ from support import warm
 import truestep as ts
 from truestep.core.errors import OptionError
 from truestep.machine.dtypes import computing
-from truestep.machine.dtypes.numbers import dtype_numbers
+from truestep.machine.dtypes.numbers import numeric_limits_of_dtype
 from truestep.machine.dtypes.report import onnx_dtype_names
 
 DTYPES = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -45,7 +45,7 @@ def test_every_dtype_has_one_row_with_all_its_names(report, rows):
 
 @pytest.mark.parametrize("dtype", sorted(DTYPES, key=str), ids=str)
 def test_ranges_are_those_that_torch_knows(dtype):
-    numbers = dtype_numbers(dtype)
+    numbers = numeric_limits_of_dtype(dtype)
     assert numbers.kind != "unknown"
     if dtype.is_floating_point and "x2" not in str(dtype):
         known = torch.finfo(dtype)
@@ -66,14 +66,16 @@ def test_ranges_are_those_that_torch_knows(dtype):
 def test_the_numbers_of_8_bits_are_those_of_all_256_patterns(name):
     every = torch.arange(256, dtype=torch.uint8).view(getattr(torch, name)).double()
     finite = every[every.isfinite()]
-    numbers = dtype_numbers(getattr(torch, name))
+    numbers = numeric_limits_of_dtype(getattr(torch, name))
     assert (numbers.least, numbers.most) == (finite.min(), finite.max())
     assert numbers.smallest == finite[finite > 0].min()
     assert numbers.eps == finite[finite > 1].min() - 1
 
 
 def test_the_packed_float_holds_the_sixteen_values_of_its_specification():
-    numbers = dtype_numbers(torch.float4_e2m1fn_x2)  # 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives
+    numbers = numeric_limits_of_dtype(
+        torch.float4_e2m1fn_x2
+    )  # 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives
     assert (numbers.bits, numbers.least, numbers.most, numbers.smallest, numbers.eps) == (4, -6, 6, 0.5, 0.5)
 
 
@@ -189,7 +191,7 @@ def test_one_card_of_each_model_is_asked(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: kind)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 3)
     monkeypatch.setattr(torch, "get_device_module", lambda device: module)
-    devices = computing.dtype_devices_here()
+    devices = computing.available_dtype_devices()
     assert [(one.name, one.model, one.count) for one in devices] == [
         ("cpu", None, 1),
         ("cuda:0", "H200", 2),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from truestep.machine.environment.container import Container, read_container, usable_cpus
+from truestep.machine.environment.container import ContainerLimits, read_container_limits, usable_cpus
 
 GIB = 2**30
 V2 = "33 24 0:28 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw\n"
@@ -44,7 +44,7 @@ def test_a_limited_container_of_version_2(machine):
         V2,
         **files("", cpu__max="150000 100000", memory__max=4 * GIB, memory__current=GIB, pids__max=512),
     )
-    expected = Container(
+    expected = ContainerLimits(
         kind=None,
         cgroup_version=2,
         cpu_limit=1.5,
@@ -52,12 +52,12 @@ def test_a_limited_container_of_version_2(machine):
         memory_used_bytes=GIB,
         processes_limit=512,
     )
-    assert expected == read_container(root, {})
+    assert expected == read_container_limits(root, {})
 
 
 def test_no_limit_is_none(machine):
     root = machine("0::/\n", V2, **files("", cpu__max="max 100000", memory__max="max", pids__max="max"))
-    found = read_container(root, {})
+    found = read_container_limits(root, {})
     assert (found.cpu_limit, found.memory_limit_bytes, found.processes_limit) == (None, None, None)
 
 
@@ -69,13 +69,13 @@ def test_the_tightest_limit_on_the_way_up_holds(machine):
         **files("slice/", cpu__max="200000 100000", memory__max=8 * GIB),
         **files("slice/job/", cpu__max="max 100000", memory__max=16 * GIB),
     )
-    found = read_container(root, {})
+    found = read_container_limits(root, {})
     assert (found.cpu_limit, found.memory_limit_bytes) == (2.0, 8 * GIB)
 
 
 def test_a_host_path_that_does_not_exist_inside_means_the_mount_itself(machine):
     root = machine("0::/docker/abcdef\n", V2, **files("", cpu__max="400000 100000"))
-    assert read_container(root, {}).cpu_limit == 4.0
+    assert read_container_limits(root, {}).cpu_limit == 4.0
 
 
 def test_version_1_as_docker_mounts_it(machine):
@@ -86,7 +86,7 @@ def test_version_1_as_docker_mounts_it(machine):
         **files("cpu,cpuacct/", cpu__cfs_quota_us=250000, cpu__cfs_period_us=100000),
         **files("memory/", memory__limit_in_bytes=2 * GIB, memory__usage_in_bytes=GIB),
     )
-    found = read_container(root, {})
+    found = read_container_limits(root, {})
     assert (found.cgroup_version, found.cpu_limit, found.memory_limit_bytes) == (1, 2.5, 2 * GIB)
 
 
@@ -98,18 +98,18 @@ def test_version_1_without_limits(machine):
         **files("memory/", memory__limit_in_bytes=9223372036854771712),
         **files("unified/", x=1),
     )
-    found = read_container(root, {})
+    found = read_container_limits(root, {})
     assert (found.cgroup_version, found.cpu_limit, found.memory_limit_bytes) == (1, None, None)
 
 
 @pytest.mark.parametrize("broken", ["", "0::/\n", "0::/../..\n"])
 def test_a_system_without_or_with_strange_groups_has_no_limits(machine, broken):
-    found = read_container(machine(broken, ""), {})
+    found = read_container_limits(machine(broken, ""), {})
     assert (found.cpu_limit, found.memory_limit_bytes) == (None, None)
 
 
 def test_no_proc_at_all(tmp_path):
-    assert Container(kind=None) == read_container(tmp_path, {})
+    assert ContainerLimits(kind=None) == read_container_limits(tmp_path, {})
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_the_kind_of_container(tmp_path, environment, file, kind):
     if file:
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text("")
-    assert kind == read_container(tmp_path, environment).kind
+    assert kind == read_container_limits(tmp_path, environment).kind
 
 
 @pytest.mark.parametrize(("limit", "least"), [(0.5, 1), (1.0, 1), (1.5, 2)])
 def test_part_of_a_cpu_keeps_one_thread_busy(limit, least):
-    assert usable_cpus(Container(kind=None, cpu_limit=limit)) <= least
+    assert usable_cpus(ContainerLimits(kind=None, cpu_limit=limit)) <= least
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from truestep.machine.environment.libraries import cached_libraries, find_shared_libraries
-from truestep.machine.environment.packages import Package
+from truestep.machine.environment.packages import InstalledPackage
 
 
 def test_the_cache_is_read_as_ldconfig_prints_it():
@@ -45,7 +45,7 @@ def test_places_in_the_loaders_order_and_each_file_once(tmp_path, library):
     (tmp_path / "ld/libcudnn.so.9").symlink_to("libcudnn.so.9.1.0")
     library("site/nvidia/cudnn/lib/libcudnn.so.9")
     library("cuda/lib64/libcudnn.so.8")
-    wheel = Package(name="nvidia-cudnn-cu13", version="9.10.2.21", location=str(tmp_path / "site"))
+    wheel = InstalledPackage(name="nvidia-cudnn-cu13", version="9.10.2.21", location=str(tmp_path / "site"))
     found = find_shared_libraries(
         "cudnn",
         [wheel],

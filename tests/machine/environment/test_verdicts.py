@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from truestep.machine.environment import verdicts
-from truestep.machine.environment.container import Container
-from truestep.machine.environment.cuda_toolkit import CudaHome, CudaToolkit, Nvcc
+from truestep.machine.environment.container import ContainerLimits
+from truestep.machine.environment.cuda_toolkit import CudaHomeCandidate, CudaToolkit, Nvcc
 from truestep.machine.environment.libraries import SharedLibrary
-from truestep.machine.environment.packages import Package
+from truestep.machine.environment.packages import InstalledPackage
 from truestep.machine.environment.report import Machine
 from truestep.machine.environment.system import (
     MainMemory,
@@ -36,7 +36,9 @@ CARD = Gpu(index=0, name="NVIDIA H200", compute_capability="9.0")
 GPUS = GpuReport(taken_at="", hostname="", driver_version="580.65", cuda_version="13.0", gpus=(CARD,))
 ON_BUS = PciCard(bus_id="0000:18:00.0", vendor="NVIDIA", device="0x2335", driver="nvidia")
 TOOLKIT = "/usr/local/cuda-13.0"
-HOME = CudaHome(source="CUDA_HOME", path=TOOLKIT, wins=True, has_bin=True, has_include=True, has_lib64=True)
+HOME = CudaHomeCandidate(
+    source="CUDA_HOME", path=TOOLKIT, wins=True, has_bin=True, has_include=True, has_lib64=True
+)
 NVCC = Nvcc(path=f"{TOOLKIT}/bin/nvcc", version="13.0.88", toolkit=TOOLKIT)
 WHEEL = SharedLibrary(
     path="/env/nvidia/cudnn/lib/libcudnn.so.9", version="9.10.2", found_by="wheel nvidia-cudnn-cu13"
@@ -44,7 +46,7 @@ WHEEL = SharedLibrary(
 
 
 def package(name, version, **more):
-    return Package(name=name, version=version, location="/env", **more)
+    return InstalledPackage(name=name, version=version, location="/env", **more)
 
 
 SOUND = Machine(
@@ -79,7 +81,7 @@ SOUND = Machine(
     ),
     disks=(),
     limits=ProcessLimits(),
-    container=Container(kind=None),
+    container=ContainerLimits(kind=None),
     variables={},
     unreadable={},
 )
@@ -246,7 +248,9 @@ def test_a_companion_that_pins_its_torch_is_believed(tmp_path):
     (metadata / "METADATA").write_text(
         "Name: torchvision\nRequires-Dist: numpy\nRequires-Dist: torch==2.13.0\n\ntext"
     )
-    vision = Package(name="torchvision", version="0.99.0", location=str(tmp_path), metadata=str(metadata))
+    vision = InstalledPackage(
+        name="torchvision", version="0.99.0", location=str(tmp_path), metadata=str(metadata)
+    )
     for version, status in (("2.13.0", "pass"), ("2.13.1", "fail")):
         machine = replace(SOUND, packages=(package("torch", version), vision))
         assert (version, verdicts.companions_fit(machine)[0]) == (version, status)

@@ -110,9 +110,13 @@ def test_a_file_in_the_place_of_the_folder_is_said(tmp_path):
 
 def test_one_chooses_at_a_time_and_a_stuck_one_is_named(claims, monkeypatch):
     monkeypatch.setattr(module, "SELECTING_TIMEOUT_SECONDS", 0.1)
-    with claims.selecting(), pytest.raises(GpuError, match="has been choosing cards"), claims.selecting():
+    with (
+        claims.selection_lock(),
+        pytest.raises(GpuError, match="has been choosing cards"),
+        claims.selection_lock(),
+    ):
         pass
-    with claims.selecting():
+    with claims.selection_lock():
         pass
 
 

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from truestep.machine.gpus.claims import CardClaims
-from truestep.machine.gpus.pick import CardPatience, CardPicker
+from truestep.machine.gpus.pick import CardWaiter, CardWaitingLimits
 from truestep.machine.gpus.records import Gpu, GpuReport
 from truestep.machine.gpus.select import CardConditions
 
@@ -68,8 +68,8 @@ def test_while_one_looks_and_takes_no_other_looks(tmp_path):
 
     def pick(read):
         claims = CardClaims(tmp_path / "claims")
-        picker = CardPicker(CardConditions(), claims, read=read, environment={})
-        picker.pick(lambda uuid: taken.append((uuid, claims.hold(uuid))), CardPatience())
+        picker = CardWaiter(CardConditions(), claims, read=read, environment={})
+        picker.pick(lambda uuid: taken.append((uuid, claims.hold(uuid))), CardWaitingLimits())
 
     first = threading.Thread(target=pick, args=(slow_read,))
     first.start()
@@ -175,14 +175,16 @@ def pick_steadily(folder, *busy):
         )
         for _ in iter(int, 1)
     )
-    picker = CardPicker(
+    picker = CardWaiter(
         CardConditions(max_utilization_percent=50),
         CardClaims(folder),
         read=lambda: next(reports),
         environment={},
     )
     before = time.monotonic()
-    choice = picker.pick(taken.append, CardPatience(steady_seconds=0.2, wait_seconds=0.5, every_seconds=0.01))
+    choice = picker.pick(
+        taken.append, CardWaitingLimits(steady_seconds=0.2, wait_seconds=0.5, every_seconds=0.01)
+    )
     return choice, taken, time.monotonic() - before
 
 

@@ -10,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from truestep.machine.gpus.processes import gpu_pids_are_own, has_card_open, identify_process
+from truestep.machine.gpus.processes import has_card_open, identify_process, is_in_host_pid_namespace
 from truestep.machine.gpus.read import read_gpus
 from truestep.machine.gpus.records import Gpu, GpuProcess
 
@@ -234,8 +234,8 @@ def test_in_a_container_a_process_with_the_card_open_is_named(tmp_path):
 def test_the_namespace_is_read_from_the_kernel(tmp_path):
     (tmp_path / "self/ns").mkdir(parents=True)
     (tmp_path / "self/ns/pid").symlink_to("pid:[4026532201]")
-    assert not gpu_pids_are_own(tmp_path)
-    assert gpu_pids_are_own(tmp_path / "nowhere")
+    assert not is_in_host_pid_namespace(tmp_path)
+    assert is_in_host_pid_namespace(tmp_path / "nowhere")
 
 
 def test_the_document_is_json_and_survives_a_round_trip(in_process):

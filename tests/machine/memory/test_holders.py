@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from truestep.machine.memory.holders import MemoryHolders
+from truestep.machine.memory.holders import ReferrerPathFinder
 
 
 class Thing:
@@ -39,7 +39,7 @@ def module():
 
 
 def way(thing):
-    ways = MemoryHolders(ignored=[]).paths_to(thing)
+    ways = ReferrerPathFinder(ignored=[]).paths_to(thing)
     return [one for one in ways if one.startswith("a_script")]
 
 
@@ -106,7 +106,7 @@ def test_a_class_attribute():
     gc.unfreeze()  # the class is among what was set aside when it was imported
     Box.kept = thing = Thing()
     try:
-        assert f"{Box.__module__}.Box.kept" in MemoryHolders().paths_to(thing)
+        assert f"{Box.__module__}.Box.kept" in ReferrerPathFinder().paths_to(thing)
     finally:
         Box.kept = None
         gc.freeze()
@@ -114,7 +114,7 @@ def test_a_class_attribute():
 
 def test_a_local_variable_of_a_running_function():
     thing = Thing()
-    (found,) = MemoryHolders().paths_to(thing)
+    (found,) = ReferrerPathFinder().paths_to(thing)
     assert found.startswith("thing in test_a_local_variable_of_a_running_function() (test_holders.py:")
 
 
@@ -132,7 +132,7 @@ def test_a_local_variable_of_another_thread():
     thread.start()
     try:
         assert ready.wait(60)
-        ways = MemoryHolders().paths_to(things[0]())
+        ways = ReferrerPathFinder().paths_to(things[0]())
         assert any(".work() (test_holders.py:" in one and one.startswith("mine in") for one in ways)
     finally:
         done.set()
@@ -149,7 +149,7 @@ def test_a_suspended_generator(module):
     module.running = produce(thing)
     next(module.running)
     del thing
-    (found,) = MemoryHolders().paths_to(reference())
+    (found,) = ReferrerPathFinder().paths_to(reference())
     assert "produce() (test_holders.py:" in found
     assert found.endswith("suspended as item")
 
@@ -165,7 +165,7 @@ def test_the_traceback_of_an_error(module):
         fails()
     except ValueError as error:
         module.error = error
-    found = MemoryHolders().paths_to(references[0]())
+    found = ReferrerPathFinder().paths_to(references[0]())
     assert any("fails() (test_holders.py:" in one and "kept by a traceback as big" in one for one in found)
     module.error = None
 
@@ -178,7 +178,7 @@ def test_nothing_is_found_for_what_nothing_reachable_holds():
     try:
         del island
         assert reference() is not None
-        assert MemoryHolders().paths_to(reference()) == ()
+        assert ReferrerPathFinder().paths_to(reference()) == ()
     finally:
         gc.enable()
         gc.collect()
@@ -187,7 +187,7 @@ def test_nothing_is_found_for_what_nothing_reachable_holds():
 def test_looking_keeps_nothing_alive():
     thing = Thing()
     reference = weakref.ref(thing)
-    MemoryHolders().paths_to(thing)
+    ReferrerPathFinder().paths_to(thing)
     del thing
     assert reference() is None
 
@@ -210,4 +210,4 @@ def test_an_object_whose_attributes_raise_is_no_obstacle(module):
 
 def test_a_search_without_time_says_so(monkeypatch):
     monkeypatch.setattr("truestep.machine.memory.holders.MAX_SECONDS", -1.0)
-    assert MemoryHolders().paths_to(Thing()) == ("not found within -1 s",)
+    assert ReferrerPathFinder().paths_to(Thing()) == ("not found within -1 s",)

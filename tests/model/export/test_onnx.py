@@ -14,7 +14,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.core.errors import MissingPackageError
-from truestep.model.export.onnx import _compare
+from truestep.model.export.onnx import _compare_outputs
 
 pytestmark = pytest.mark.imports_framework
 
@@ -138,6 +138,6 @@ def test_a_nan_in_any_output_of_the_file_does_not_agree():
         def run(self, _, feed):
             return [feed["features"], np.full_like(feed["features"], np.nan)]
 
-    found = _compare(Two(), ((torch.ones(2, 3),), {}), Session())
+    found = _compare_outputs(Two(), ((torch.ones(2, 3),), {}), Session())
     assert math.isnan(found.largest_difference)
     assert found.largest_output == 2.0

@@ -37,7 +37,7 @@ def numbers(points):
 def laid_out(picture):
     """Return where boxes and frames lie (of a box with two edges the inner one), and the tips of arrows by their ends."""
     places, tips = {}, {}
-    for group in unescape(drawing.draw_shapes(picture)).split("<g ")[2:]:
+    for group in unescape(drawing.graphviz_svg(picture)).split("<g ")[2:]:
         name = re.search(r"<title>(?:cluster_)?(.*?)</title>", group)[1]
         shapes = [numbers(points) for points in re.findall(r' (?:d|points)="([^"]*)"', group)]
         if "->" not in name:

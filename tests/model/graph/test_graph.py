@@ -13,10 +13,10 @@ from torch import nn
 import truestep as ts
 from tests.support.scripted import scripted
 from truestep.model.calling import forward_arguments, map_forward_arguments
-from truestep.model.graph.rolling import GraphRolling
+from truestep.model.graph.rolling import GraphRepeatFolder
 from truestep.model.graph.tracing import trace_model
-from truestep.model.graph.tree import ModuleCall, nodes_in
-from truestep.model.summaries.memory import copy_model_with, meta_for_summary, meta_for_summary_but_lengths
+from truestep.model.graph.tree import ModuleCall, nodes_of_member
+from truestep.model.summaries.memory import copy_model_with, to_meta_tensor, to_meta_tensor_except_lengths
 
 
 def titles(picture):
@@ -48,12 +48,12 @@ def test_every_operation_is_in_what_is_rolled_up(name):
     each = ARCHITECTURES[name]
     model = each.make()
     modules, backward = trace_model(
-        copy_model_with(model, meta_for_summary),
-        map_forward_arguments(forward_arguments(model, each.batch()), meta_for_summary_but_lengths),
+        copy_model_with(model, to_meta_tensor),
+        map_forward_arguments(forward_arguments(model, each.batch()), to_meta_tensor_except_lengths),
     )
     for graph in (modules, backward.graph):
-        total = len(list(nodes_in(graph.root)))
-        GraphRolling(graph).roll()
+        total = len(list(nodes_of_member(graph.root)))
+        GraphRepeatFolder(graph).roll()
         shared = any(group.num_calls > 1 for group in _groups(graph.root))
         counted = sum(_counted(graph.root, 1))
         assert counted <= total if shared else counted == total
@@ -133,7 +133,7 @@ def test_what_is_rolled_up_unrolls_to_the_model(letters):
     modules, _ = trace_model(
         nn.Sequential(*(make[letter]() for letter in letters)), ((torch.zeros(2, 4),), {})
     )
-    GraphRolling(modules).roll()
+    GraphRepeatFolder(modules).roll()
 
     def unrolled(group):
         for child in group.children:

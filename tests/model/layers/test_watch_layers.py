@@ -11,7 +11,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.model.layers import interval as interval_module
-from truestep.model.layers.interval import LookInterval
+from truestep.model.layers.interval import AdaptiveLookInterval
 
 
 def trained(net, steps, *, every, planted=None, at=0, optimizer=None):
@@ -134,7 +134,7 @@ class StepClock:
 def test_by_default_looks_take_at_most_a_hundredth_of_the_time(monkeypatch, look, step):
     clock = StepClock()
     monkeypatch.setattr(interval_module, "time", clock)
-    interval, looks = LookInterval("auto", 8), []
+    interval, looks = AdaptiveLookInterval("auto", 8), []
     for update in range(1, 20_001):
         clock.now += step
         if interval.allows(update):
@@ -153,7 +153,7 @@ def test_by_default_looks_take_at_most_a_hundredth_of_the_time(monkeypatch, look
 def test_a_number_of_steps_is_kept_to_whatever_a_look_takes(monkeypatch):
     clock = StepClock()
     monkeypatch.setattr(interval_module, "time", clock)
-    interval = LookInterval(2, 8)
+    interval = AdaptiveLookInterval(2, 8)
     for update in range(1, 9):
         assert interval.allows(update) == (update % 2 == 0)
         with interval.clock:
@@ -278,7 +278,7 @@ def test_what_can_not_be_measured_in_a_backward_does_not_end_the_training(monkey
         raise RuntimeError("of a kind that nobody has seen")
 
     monkeypatch.setattr(
-        "truestep.model.layers.look.some_layer_values",
+        "truestep.model.layers.look.sample_tensor_values",
         lambda values: fails(values) if not values.is_leaf else values.clone(),
     )
     trained(nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.ReLU(), nn.Linear(4, 10)), 2, every=1)

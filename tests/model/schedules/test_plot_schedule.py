@@ -230,8 +230,8 @@ def test_the_terminal_is_not_left(several, width, encoding):
 def test_a_curve_without_gaps():
     """Neighbouring letters of a falling line touch: a steep curve is a line and no dust."""
     from truestep.core.charts.axes import value_axis
-    from truestep.core.charts.terminal import _dots
+    from truestep.core.charts.terminal import _curve_dots
 
     values = [float(100 - index) for index in range(101)]
-    dots = sorted(_dots(values, value_axis(0, 100, may_be_log=False), 40, 40))
+    dots = sorted(_curve_dots(values, value_axis(0, 100, may_be_log=False), 40, 40))
     assert all(abs(b[1] - a[1]) <= 1 and b[0] - a[0] <= 1 for a, b in pairwise(dots))

@@ -7,7 +7,7 @@ import pytest
 
 import truestep as ts
 from truestep.run.launching.agent import LaunchOptions
-from truestep.run.launching.failure import describe_deaths, launched_deaths
+from truestep.run.launching.failure import describe_process_deaths, process_deaths_by_cause
 
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -37,9 +37,9 @@ def test_the_first_cause_comes_before_what_it_caused(tmp_path):
     write(tmp_path, 0, TRACEBACK.format(error=CONSEQUENCE))
     write(tmp_path, 1, "ValueError: of an earlier attempt")
     write(tmp_path, 1, TRACEBACK.format(error="ValueError: a bad batch"), attempt=1)
-    deaths = launched_deaths({0: failure(0, 1, 5), 1: failure(1, 1, 6)}, tmp_path)
+    deaths = process_deaths_by_cause({0: failure(0, 1, 5), 1: failure(1, 1, 6)}, tmp_path)
     assert [death.rank for death in deaths] == [1, 0]
-    assert describe_deaths(deaths).splitlines() == [
+    assert describe_process_deaths(deaths).splitlines() == [
         "rank 1 (process 101) died first: ValueError: a bad batch",
         '  at /home/ada/train.py:7, in loss: raise ValueError("a bad batch")',
         f"  its log: {tmp_path}/job_x/attempt_1/1/stderr.log",
@@ -53,35 +53,37 @@ def test_a_rank_that_the_launch_ended_behind_its_own_error_was_first(tmp_path):
     write(tmp_path, 0, TRACEBACK.format(error="KeyError: 'image_17'"))
     write(tmp_path, 1, TRACEBACK.format(error=CONSEQUENCE))
     write(tmp_path, 2, "")
-    deaths = launched_deaths({0: failure(0, -15, 7), 1: failure(1, 1, 5), 2: failure(2, -15, 7)}, tmp_path)
+    deaths = process_deaths_by_cause(
+        {0: failure(0, -15, 7), 1: failure(1, 1, 5), 2: failure(2, -15, 7)}, tmp_path
+    )
     assert deaths[0].rank == 0
-    assert "rank 0 (process 100) died first: KeyError: 'image_17'" in describe_deaths(deaths)
+    assert "rank 0 (process 100) died first: KeyError: 'image_17'" in describe_process_deaths(deaths)
 
 
 def test_an_error_that_a_rank_went_on_behind_is_not_first(tmp_path):
     write(tmp_path, 0, TRACEBACK.format(error="OSError: it was logged, and tried again"))
     write(tmp_path, 1, TRACEBACK.format(error="ValueError: a bad batch"))
-    deaths = launched_deaths({0: failure(0, -15, 5), 1: failure(1, 1, 6)}, tmp_path)
+    deaths = process_deaths_by_cause({0: failure(0, -15, 5), 1: failure(1, 1, 6)}, tmp_path)
     assert [death.rank for death in deaths] == [1, 0]
 
 
 def test_a_rank_that_hung_was_ended_by_the_launch(tmp_path):
     told = "rank 1 (process 101 on vm) did not come to an update of 'net' within 8 seconds: it is stopped (SIGSTOP). Every rank"
     write(tmp_path, 0, TRACEBACK.format(error=CONSEQUENCE.replace("failed.", f"failed: {told} must.")))
-    deaths = launched_deaths({0: failure(0, 1, 5), 1: failure(1, -9, 36)}, tmp_path)
-    assert describe_deaths(deaths).splitlines()[0] == (
+    deaths = process_deaths_by_cause({0: failure(0, 1, 5), 1: failure(1, -9, 36)}, tmp_path)
+    assert describe_process_deaths(deaths).splitlines()[0] == (
         f"rank 1 (process 101) died first: {told.partition('. ')[0]} (ended by this launch: SIGKILL)"
     )
 
 
 def test_who_was_asked_to_stop_is_told_so(tmp_path):
-    (death,) = launched_deaths({0: failure(0, 143, 5)}, tmp_path)
-    assert "exit status 143: it was asked to stop (SIGTERM)" in describe_deaths([death])
+    (death,) = process_deaths_by_cause({0: failure(0, 143, 5)}, tmp_path)
+    assert "exit status 143: it was asked to stop (SIGTERM)" in describe_process_deaths([death])
 
 
 def test_a_signal_is_named_and_gives_the_status(tmp_path):
-    (death,) = launched_deaths({2: failure(2, -9, 1)}, tmp_path)
-    assert describe_deaths([death]).startswith(
+    (death,) = process_deaths_by_cause({2: failure(2, -9, 1)}, tmp_path)
+    assert describe_process_deaths([death]).startswith(
         "rank 2 (process 102) died first: signal SIGKILL (killed; out of memory"
     )
     assert death.status == 137
@@ -92,14 +94,14 @@ def test_what_a_function_raised_is_in_torchs_error_file(tmp_path):
         "message": "...",
         "extraInfo": {"py_callstack": TRACEBACK.format(error="ValueError: a bad batch")},
     }
-    (death,) = launched_deaths({1: failure(1, 1, 1, told)}, tmp_path)
-    assert "ValueError: a bad batch\n  at /home/ada/train.py:7" in describe_deaths([death])
+    (death,) = process_deaths_by_cause({1: failure(1, 1, 1, told)}, tmp_path)
+    assert "ValueError: a bad batch\n  at /home/ada/train.py:7" in describe_process_deaths([death])
 
 
 def test_an_exit_without_a_word(tmp_path):
     write(tmp_path, 0, "")
-    (death,) = launched_deaths({0: failure(0, 3, 1)}, tmp_path)
-    assert "exit status 3, without a traceback" in describe_deaths([death])
+    (death,) = process_deaths_by_cause({0: failure(0, 3, 1)}, tmp_path)
+    assert "exit status 3, without a traceback" in describe_process_deaths([death])
     assert death.status == 3
 
 

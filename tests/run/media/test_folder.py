@@ -15,7 +15,7 @@ from torture import kills
 
 import truestep as ts
 from truestep.report.metrics import is_metric_name, read_metrics
-from truestep.run.media.folder import log_media, media_folder_name, remove_unlisted_media
+from truestep.run.media.folder import media_folder_name, remove_unlisted_media, write_media_files
 
 STEPS = 8
 
@@ -33,7 +33,7 @@ def files(directory: Path) -> dict[str, bytes]:
 )
 def test_any_name_has_a_folder_of_its_own_inside(tmp_path_factory, names):
     directory = tmp_path_factory.mktemp("run")
-    written = log_media(directory, 3, {name: ts.Text(name) for name in names})
+    written = write_media_files(directory, 3, {name: ts.Text(name) for name in names})
     assert len({each.path for each in written}) == len(names)
     for each in written:
         assert each.path.parent.parent == directory / "media"
@@ -131,8 +131,8 @@ def test_files_after_the_checkpoint_are_cut_off_with_their_lines(tmp_path):
 
 
 def test_what_a_kept_history_names_stays(tmp_path):
-    kept = log_media(tmp_path, 5, {"text": ts.Text("newer")})[0]
-    log_media(tmp_path, 6, {"text": ts.Text("of no line")})
+    kept = write_media_files(tmp_path, 5, {"text": ts.Text("newer")})[0]
+    write_media_files(tmp_path, 6, {"text": ts.Text("of no line")})
     line = {
         "step": 5,
         "epoch": 0,
@@ -160,6 +160,6 @@ def test_nothing_is_written_or_removed_behind_a_link(tmp_path, place):
     with pytest.raises(
         ts.RunDirectoryError, match=r"run.log\(text=...\) could not be written .* symbolic link"
     ):
-        log_media(run, 1, {"text": ts.Text("x")})
+        write_media_files(run, 1, {"text": ts.Text("x")})
     remove_unlisted_media(run / "metrics.jsonl")
     assert len(list(elsewhere.rglob("*.txt"))) == 2

@@ -23,8 +23,8 @@ from torch import nn
 import truestep as ts
 from truestep.checkpoints import Checkpoint
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.engine.processes.shards import gather_over_ranks, part_on_this_rank
-from truestep.run.carried_parts import PartSender
+from truestep.engine.processes.shards import gather_over_ranks, local_part
+from truestep.run.carried_parts import CheckpointPartSender
 
 
 def watch_reading(dies):
@@ -45,7 +45,7 @@ def bytes_here(tree):
     """Return the size of what this process has of the tensors in a tree."""
     if isinstance(tree, dict | list | tuple):
         return sum(map(bytes_here, tree.values() if isinstance(tree, dict) else tree))
-    return part_on_this_rank(tree).nbytes if isinstance(tree, torch.Tensor) else 0
+    return local_part(tree).nbytes if isinstance(tree, torch.Tensor) else 0
 
 
 def kill_at(number, once):
@@ -65,7 +65,7 @@ def kill_at(number, once):
         kind.sync = counting
 
     counted(CheckpointFiles, lambda number: "/.tmp-" in str(Path(f"/proc/self/fd/{number}").readlink()))
-    counted(PartSender, lambda _: True)
+    counted(CheckpointPartSender, lambda _: True)
 
 
 def fill_disk(place):

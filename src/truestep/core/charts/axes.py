@@ -35,35 +35,39 @@ class ChartAxis:
     def labels(self) -> list[str]:
         """Return a text for each tick, with as many decimals as their distance needs."""
         if self.is_log or len(self.ticks) < 2:
-            return [_label(tick, abs(tick), abs(tick)) for tick in self.ticks]
+            return [_tick_label(tick, abs(tick), abs(tick)) for tick in self.ticks]
         greatest = max(abs(self.ticks[0]), abs(self.ticks[-1]))
-        return [_label(tick, self.ticks[1] - self.ticks[0], greatest) for tick in self.ticks]
+        return [_tick_label(tick, self.ticks[1] - self.ticks[0], greatest) for tick in self.ticks]
 
 
-def _label(value: float, step: float, greatest: float) -> str:
+def _tick_label(value: float, step: float, greatest: float) -> str:
     """Write a tick as its neighbours are written: they are `step` apart, the greatest of them is given."""
     if abs(value) < step / 2 or value == 0:
         return "0"
     sign = "−" if value < 0 else ""
     if greatest >= 1e15 or greatest < 1e-3:
         power = math.floor(math.log10(abs(value)) + 1e-9)
-        mantissa = f"{abs(value):.{max(0, power - _last_decimal(step))}e}".partition("e")[0]
-        return f"{sign}{_trimmed(mantissa)}e{power}"
+        mantissa = f"{abs(value):.{max(0, power - _last_digit_exponent(step))}e}".partition("e")[0]
+        return f"{sign}{_strip_trailing_zeros(mantissa)}e{power}"
     fitting = (each for each in UNITS if greatest >= max(1e4, each[1]))
     # 0.999999999975T is longer than 999.999999975G
-    letter, unit = next((each for each in fitting if _last_decimal(step / each[1]) >= -11), ("", 1.0))
-    decimals = max(0, -_last_decimal(step / unit))
-    return sign + _trimmed(f"{abs(value) / unit:{',' if decimals == 0 else ''}.{decimals}f}") + letter
+    letter, unit = next((each for each in fitting if _last_digit_exponent(step / each[1]) >= -11), ("", 1.0))
+    decimals = max(0, -_last_digit_exponent(step / unit))
+    return (
+        sign
+        + _strip_trailing_zeros(f"{abs(value) / unit:{',' if decimals == 0 else ''}.{decimals}f}")
+        + letter
+    )
 
 
-def _last_decimal(step: float) -> int:
+def _last_digit_exponent(step: float) -> int:
     """Return the power of ten of the last digit that multiples of the step need: -2 for 0.25."""
     power = math.floor(math.log10(step) + 1e-9)
     leading = step / 10.0**power if power > -300 else 1.0
     return power if abs(leading - round(leading)) < 1e-6 else power - 1
 
 
-def _trimmed(text: str) -> str:
+def _strip_trailing_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -74,7 +78,7 @@ def value_axis(low: float, high: float, *, may_be_log: bool, num_ticks: int = NU
     return _linear_axis(low, high, num_ticks)
 
 
-def second_axis(axis: ChartAxis, low: float, high: float) -> ChartAxis | None:
+def opposite_scale_axis(axis: ChartAxis, low: float, high: float) -> ChartAxis | None:
     """Return the linear axis for a logarithmic one and the other way round; None where the values give none."""
     if axis.is_log:
         return _linear_axis(low, high, 5)
@@ -82,7 +86,7 @@ def second_axis(axis: ChartAxis, low: float, high: float) -> ChartAxis | None:
     return other if other is not None and len(other.ticks) > 1 else None
 
 
-def span_axis(low: float, high: float, *, whole: bool = True) -> ChartAxis:
+def exact_linear_axis(low: float, high: float, *, whole: bool = True) -> ChartAxis:
     """Return a linear axis that ends exactly at `low` and `high`, for the steps; `whole`: its ticks are whole numbers."""
     if low == high:
         margin = max(1.0, abs(low) * 1e-9)  # one more than 10^16 is the same float
@@ -90,21 +94,21 @@ def span_axis(low: float, high: float, *, whole: bool = True) -> ChartAxis:
     step = _nice_step((high - low) / NUM_TICKS)
     if whole:
         step = max(1.0, step * 2 if step > 1 and step % 1 else step)  # 5 for 2.5
-    return ChartAxis(low=low, high=high, is_log=False, ticks=tuple(_multiples(low, high, step)))
+    return ChartAxis(low=low, high=high, is_log=False, ticks=tuple(_multiples_in_range(low, high, step)))
 
 
 def _linear_axis(low: float, high: float, num_ticks: int) -> ChartAxis:
-    low, high = _widened(low, high)
+    low, high = _widen_narrow_range(low, high)
     if 0 < low < 0.35 * high:
         low = 0.0  # near enough for the axis to begin at zero
     step = _nice_step(high / num_ticks - low / num_ticks)
     ends = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     if not all(map(math.isfinite, ends)):
         ends = low, high
-    return ChartAxis(low=ends[0], high=ends[1], is_log=False, ticks=tuple(_multiples(*ends, step)))
+    return ChartAxis(low=ends[0], high=ends[1], is_log=False, ticks=tuple(_multiples_in_range(*ends, step)))
 
 
-def _widened(low: float, high: float) -> tuple[float, float]:
+def _widen_narrow_range(low: float, high: float) -> tuple[float, float]:
     """Give values that hardly differ an axis that labels of five digits can tell apart."""
     size = max(abs(low), abs(high))
     if size < TINY:
@@ -135,6 +139,6 @@ def _nice_step(step: float) -> float:
     return next((factor * power for factor in (1, 2, 2.5, 5) if factor * power >= step * 0.999), 10 * power)
 
 
-def _multiples(low: float, high: float, step: float) -> list[float]:
+def _multiples_in_range(low: float, high: float, step: float) -> list[float]:
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [number * step for number in range(first, last + 1)]

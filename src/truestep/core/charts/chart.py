@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from truestep.core.charts.axes import ChartAxis, second_axis, value_axis
+from truestep.core.charts.axes import ChartAxis, opposite_scale_axis, value_axis
 from truestep.core.charts.curve import ChartCurve, ChartExtreme, ChartPoint
 from truestep.core.charts.drawn import DrawnCurve, chart_data
 from truestep.core.charts.marks import CurveMark, draw_marks
@@ -123,14 +123,14 @@ class Chart:
         """Return its curves as they are drawn."""
         return [
             DrawnCurve(
-                each.name, each.style, each.run, [_scaled(p, self.divisor) for p in each.curve.points()]
+                each.name, each.style, each.run, [_scale_point(p, self.divisor) for p in each.curve.points()]
             )
             for each in self.series
         ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChartSteps:
+class ChartStepAxis:
     """The x axis, which all charts of a report share, and where epochs begin on it."""
 
     axis: ChartAxis
@@ -143,14 +143,14 @@ class ChartSteps:
         return round(SIZE * self.axis.position(step), 2)
 
 
-def draw_chart(chart: Chart, steps: ChartSteps) -> Html:
+def draw_chart(chart: Chart, steps: ChartStepAxis) -> Html:
     """Return the chart as a figure."""
     curves = chart.drawn()
     axis, other = _value_axes(chart, curves)
     labels = [*axis.labels(), *(other.labels() if other else ())]
     plot = html_tag(
         "div",
-        _plot(chart, axis, steps, curves),
+        _plot_element(chart, axis, steps, curves),
         html_data(chart_data(curves, steps.axis, (axis, other), chart.unit), class_="values"),
         class_="plot",
         style=f"--label: {max(map(len, labels), default=0)}",
@@ -164,13 +164,13 @@ def draw_chart(chart: Chart, steps: ChartSteps) -> Html:
     )
 
 
-def plot_chart_alone(chart: Chart, steps: ChartSteps, **attributes: str | float) -> Html:
+def plot_chart_alone(chart: Chart, steps: ChartStepAxis, **attributes: str | float) -> Html:
     """Return the plot without heading, table and hover values, for a file of its own."""
     curves = chart.drawn()
-    return _plot(chart, _value_axes(chart, curves)[0], steps, curves, **attributes)
+    return _plot_element(chart, _value_axes(chart, curves)[0], steps, curves, **attributes)
 
 
-def _scaled(point: ChartPoint, divisor: float) -> ChartPoint:
+def _scale_point(point: ChartPoint, divisor: float) -> ChartPoint:
     if divisor == 1:
         return point
     mean, low, high = point.mean / divisor, point.low / divisor, point.high / divisor
@@ -185,77 +185,83 @@ def _value_axes(chart: Chart, curves: Sequence[DrawnCurve]) -> tuple[ChartAxis, 
     least, high = min(point.low for point in finite), max(point.high for point in finite)
     low = min(0.0, least) if chart.from_zero else least
     axis = value_axis(low, high, may_be_log=chart.may_be_log)
-    return axis, second_axis(axis, least, high)
+    return axis, opposite_scale_axis(axis, least, high)
 
 
-def _plot(
-    chart: Chart, axis: ChartAxis, steps: ChartSteps, curves: Sequence[DrawnCurve], **attributes: str | float
+def _plot_element(
+    chart: Chart,
+    axis: ChartAxis,
+    steps: ChartStepAxis,
+    curves: Sequence[DrawnCurve],
+    **attributes: str | float,
 ) -> Html:
-    spoiled = _spoiled(curves, steps)
+    spoiled = _curve_nonfinite_spans(curves, steps)
     drawing = html_tag(
         "svg",
         html_tag("g", *_epoch_lines(steps), *shade_spans(spoiled, SIZE), class_="behind"),
-        *(html_tag("g", *_curve(each.points, axis, steps), class_=each.style) for each in curves),
+        *(html_tag("g", *_draw_curve(each.points, axis, steps), class_=each.style) for each in curves),
         viewBox="0 0 1000 1000",
         preserveAspectRatio="none",
         width="100%",
         height="100%",
     )
     title = html_tag("title", f"{chart.title} over the steps")
-    words = html_tag("desc", _in_words(chart))
-    grid = html_tag("g", *_grid(axis), class_="values-grid")
+    words = html_tag("desc", _describe_chart(chart))
+    grid = html_tag("g", *_grid_lines(axis), class_="values-grid")
     ticks = html_tag("g", *_step_ticks(steps), class_="steps-grid")
     labels = html_tag("g", *label_spans(spoiled, SIZE), class_="spoiled-words")
     marks = draw_marks(chart.marks, steps.axis, axis)
     return html_tag("svg", title, words, grid, ticks, drawing, labels, *marks, role="img", **attributes)
 
 
-def _in_words(chart: Chart) -> str:
+def _describe_chart(chart: Chart) -> str:
     return " ".join(
-        f"{series.name}: last {chart.wording(series.curve.last)}{_range_in_words(chart, series.curve)}."
+        f"{series.name}: last {chart.wording(series.curve.last)}{_describe_range(chart, series.curve)}."
         for series in chart.series
     )
 
 
-def _range_in_words(chart: Chart, curve: ChartCurve) -> str:
+def _describe_range(chart: Chart, curve: ChartCurve) -> str:
     if curve.lowest is None or curve.highest is None:
         return ""
     least, most = chart.wording(curve.lowest.value), chart.wording(curve.highest.value)
     return f", min {least} at step {curve.lowest.step:,}, max {most} at step {curve.highest.step:,}"
 
 
-def _per_cent(fraction: float) -> str:
+def _format_percent(fraction: float) -> str:
     return f"{100 * fraction:.2f}%"
 
 
-def _grid(axis: ChartAxis) -> Iterator[Html]:
+def _grid_lines(axis: ChartAxis) -> Iterator[Html]:
     for tick, label in zip(axis.ticks, axis.labels(), strict=True):
-        y = _per_cent(1 - axis.position(tick))
+        y = _format_percent(1 - axis.position(tick))
         yield html_tag("line", x1=0, x2="100%", y1=y, y2=y, class_="grid")
         yield html_tag("text", label, x=-8, y=y, dy="0.35em", text_anchor="end")
 
 
-def _step_ticks(steps: ChartSteps) -> Iterator[Html]:
+def _step_ticks(steps: ChartStepAxis) -> Iterator[Html]:
     yield html_tag("line", x1=0, x2="100%", y1="100%", y2="100%", class_="base")
     yield html_tag("text", steps.unit, x=-8, y="100%", dy=18, text_anchor="end", class_="quiet")
     for tick, label in zip(steps.axis.ticks, steps.labels or steps.axis.labels(), strict=True):
         place = steps.axis.position(tick)
         anchor = "start" if place < 0.02 else "end" if place > 0.98 else "middle"
-        yield html_tag("line", x1=_per_cent(place), x2=_per_cent(place), y1="100%", y2="100%", class_="tick")
-        yield html_tag("text", label, x=_per_cent(place), y="100%", dy=18, text_anchor=anchor)
+        yield html_tag(
+            "line", x1=_format_percent(place), x2=_format_percent(place), y1="100%", y2="100%", class_="tick"
+        )
+        yield html_tag("text", label, x=_format_percent(place), y="100%", dy=18, text_anchor=anchor)
 
 
-def _epoch_lines(steps: ChartSteps) -> Iterator[Html]:
+def _epoch_lines(steps: ChartStepAxis) -> Iterator[Html]:
     starts = steps.epoch_starts[1:]
     if len(starts) < MAX_EPOCH_LINES:  # more would be a grey wall
         for start in starts:
             yield html_tag("path", d=f"M{steps.x(start)} 0V{SIZE:.0f}", class_="epoch")
 
 
-def _curve(points: Sequence[ChartPoint], axis: ChartAxis, steps: ChartSteps) -> Iterator[Html]:
+def _draw_curve(points: Sequence[ChartPoint], axis: ChartAxis, steps: ChartStepAxis) -> Iterator[Html]:
     """Draw the band from min to max, the line through the means, and markers where they are few."""
 
-    def y(value: float) -> float:
+    def y_coordinate(value: float) -> float:
         return round(SIZE * (1 - axis.position(value)), 1)
 
     few = len(points) <= MARKERS_UP_TO
@@ -265,18 +271,18 @@ def _curve(points: Sequence[ChartPoint], axis: ChartAxis, steps: ChartSteps) -> 
             continue
         stretch = [(steps.x(point.step), point) for point in group]
         if any(point.low < point.high for _, point in stretch):
-            there = " ".join(f"{x} {y(point.high)}" for x, point in stretch)
-            back = " ".join(f"{x} {y(point.low)}" for x, point in reversed(stretch))
+            there = " ".join(f"{x} {y_coordinate(point.high)}" for x, point in stretch)
+            back = " ".join(f"{x} {y_coordinate(point.low)}" for x, point in reversed(stretch))
             band += f"M{there} {back}Z"
-        line += "M" + " ".join(f"{x} {y(point.mean)}" for x, point in stretch)
+        line += "M" + " ".join(f"{x} {y_coordinate(point.mean)}" for x, point in stretch)
         if few or len(stretch) == 1:
-            dots += "".join(f"M{x} {y(point.mean)}h.01" for x, point in stretch)
+            dots += "".join(f"M{x} {y_coordinate(point.mean)}h.01" for x, point in stretch)
     for path, kind in ((band, "band"), (line, "line"), (dots, "dots")):
         if path:
             yield html_tag("path", d=path, class_=kind)
 
 
-def _spoiled(curves: Sequence[DrawnCurve], steps: ChartSteps) -> list[NonFiniteSpan]:
+def _curve_nonfinite_spans(curves: Sequence[DrawnCurve], steps: ChartStepAxis) -> list[NonFiniteSpan]:
     marks = [
         (steps.x(point.step), "NaN" if point.num_nan else "∞")
         for curve in curves
@@ -289,11 +295,11 @@ def _spoiled(curves: Sequence[DrawnCurve], steps: ChartSteps) -> list[NonFiniteS
 def _legend_table(chart: Chart) -> Html:
     words = (html_tag("span", "curve", class_="hidden"), "last", "min", "max")
     head = html_tag("thead", html_tag("tr", *(html_tag("th", word, scope="col") for word in words)))
-    body = html_tag("tbody", *(_row(chart, series) for series in chart.series))
+    body = html_tag("tbody", *(_legend_row(chart, series) for series in chart.series))
     return html_tag("table", head, body, class_="legend")
 
 
-def _row(chart: Chart, series: ChartSeries) -> Html:
+def _legend_row(chart: Chart, series: ChartSeries) -> Html:
     curve = series.curve
     swatch = html_tag("span", class_=f"swatch {series.style}", aria_hidden="true")
     spoiled = [
@@ -304,11 +310,11 @@ def _row(chart: Chart, series: ChartSeries) -> Html:
     name = html_tag("span", swatch, html_tag("span", series.name, *spoiled), class_="name")
     last = chart.wording(curve.last)
     last = last if math.isfinite(curve.last) else html_tag("span", last, class_="badge")
-    extremes = _extreme(chart, curve.lowest), _extreme(chart, curve.highest)
+    extremes = _extreme_cell(chart, curve.lowest), _extreme_cell(chart, curve.highest)
     return html_tag("tr", html_tag("th", name, scope="row"), html_tag("td", last), *extremes)
 
 
-def _extreme(chart: Chart, extreme: ChartExtreme | None) -> Html:
+def _extreme_cell(chart: Chart, extreme: ChartExtreme | None) -> Html:
     if extreme is None:
         return html_tag("td", "–")
     return html_tag("td", chart.wording(extreme.value), " ", html_tag("small", f"at {extreme.step:,}"))

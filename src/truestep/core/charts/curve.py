@@ -60,7 +60,7 @@ class ChartCurve:
     def add(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
         """Take values in the order in which they were logged."""
         self.last = float(values[-1])
-        self._note_extremes(steps, values)
+        self._update_extremes(steps, values)
         if self.num_values + len(values) <= NUM_BINS:
             self._few.extend(zip(steps.tolist(), values.tolist(), strict=True))
         elif self._few:
@@ -85,7 +85,7 @@ class ChartCurve:
         for row, chosen in enumerate((np.ones_like(nan), nan, ~finite & ~nan)):
             self._counts[row] += np.bincount(bins[chosen], minlength=NUM_BINS)
 
-    def _note_extremes(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+    def _update_extremes(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
         finite = np.isfinite(values)
         self.num_nan += int(np.isnan(values).sum())
         self.num_infinite += int(np.isinf(values).sum())
@@ -102,16 +102,16 @@ class ChartCurve:
     def _widen_bins(self) -> None:
         """Make each bin twice as wide."""
 
-        def halved(bins: NDArray[np.float64], empty: float, join: np.ufunc) -> NDArray[np.float64]:
+        def halve_bins(bins: NDArray[np.float64], empty: float, join: np.ufunc) -> NDArray[np.float64]:
             joined = join.reduce(bins.reshape(NUM_BINS // 2, 2), axis=1)
             return np.concatenate([joined, np.full(NUM_BINS // 2, empty)])
 
         self.steps_per_bin *= 2
-        self._steps = halved(self._steps, 0.0, np.add)
+        self._steps = halve_bins(self._steps, 0.0, np.add)
         with np.errstate(over="ignore"):
-            self._sums = halved(self._sums, 0.0, np.add)
-        self._low = halved(self._low, np.inf, np.minimum)
-        self._high = halved(self._high, -np.inf, np.maximum)
+            self._sums = halve_bins(self._sums, 0.0, np.add)
+        self._low = halve_bins(self._low, np.inf, np.minimum)
+        self._high = halve_bins(self._high, -np.inf, np.maximum)
         self._counts = np.pad(self._counts.reshape(3, -1, 2).sum(axis=2), ((0, 0), (0, NUM_BINS // 2)))
 
     @property
@@ -122,10 +122,13 @@ class ChartCurve:
     def points(self) -> list[ChartPoint]:
         """Return the values, or the bins that hold any, in the order of their steps."""
         if self._few:
-            return [_single(step, value) for step, value in sorted(self._few, key=lambda each: each[0])]
-        return [self._point(int(index)) for index in np.flatnonzero(self._counts[0])]
+            return [
+                _single_value_point(step, value)
+                for step, value in sorted(self._few, key=lambda each: each[0])
+            ]
+        return [self._point_of_bin(int(index)) for index in np.flatnonzero(self._counts[0])]
 
-    def _point(self, index: int) -> ChartPoint:
+    def _point_of_bin(self, index: int) -> ChartPoint:
         count, num_nan, num_infinite = (int(number) for number in self._counts[:, index])
         low, high, num_finite = self._low[index], self._high[index], count - num_nan - num_infinite
         # a sum of huge values may be infinite; their mean lies between the least and the greatest
@@ -136,6 +139,6 @@ class ChartCurve:
         return ChartPoint(self._steps[index] / count, *values, count, num_nan, num_infinite)
 
 
-def _single(step: int, value: float) -> ChartPoint:
+def _single_value_point(step: int, value: float) -> ChartPoint:
     drawn = value if math.isfinite(value) else math.nan
     return ChartPoint(step, drawn, drawn, drawn, 1, int(math.isnan(value)), int(math.isinf(value)))

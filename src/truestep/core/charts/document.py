@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A page that is one file: it loads nothing, fits a phone and a wide screen, and is light or dark as the reader's system is."""
 
-from truestep.core.charts import chart_style
+from truestep.core.charts import chart_css
 from truestep.core.charts.markup import Html, html_tag, join_html
 
 MARK = Html(
@@ -11,7 +11,7 @@ MARK = Html(
 
 def html_document(title: str, *body: Html | None, style: str, script: str) -> str:
     """Return the whole page; `style` comes after the one that all pages share."""
-    shared = chart_style() + chart_style("page.css")
+    shared = chart_css() + chart_css("page.css")
     head = join_html(
         html_tag("meta", charset="utf-8"),
         html_tag("meta", name="viewport", content="width=device-width, initial-scale=1"),

@@ -25,19 +25,19 @@ def chart_data(
     axis, other = axes
     return {
         "x": [steps.low, steps.high],
-        "y": _ends(axis),
-        **({"other": {"y": _ends(other), "ticks": axis_ticks(other)}} if other else {}),
+        "y": _axis_limits_and_scale(axis),
+        **({"other": {"y": _axis_limits_and_scale(other), "ticks": axis_ticks(other)}} if other else {}),
         "unit": unit,
         "series": [
             {"name": each.name, "style": each.style}
             | ({"run": each.run} if each.run else {})
-            | _columns(each.points)
+            | _point_columns(each.points)
             for each in curves
         ],
     }
 
 
-def _ends(axis: ChartAxis) -> list[float]:
+def _axis_limits_and_scale(axis: ChartAxis) -> list[float]:
     return [axis.low, axis.high, int(axis.is_log)]
 
 
@@ -51,7 +51,7 @@ def _round_to_6_digits(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def _columns(points: Sequence[ChartPoint]) -> dict[str, object]:
+def _point_columns(points: Sequence[ChartPoint]) -> dict[str, object]:
     columns: dict[str, object] = {
         "steps": [round(point.step) for point in points],
         "mean": [_round_to_6_digits(point.mean) for point in points],

@@ -30,10 +30,12 @@ def draw_heat_map(heat: HeatMap) -> Html:
     num_columns = min(MAX_COLUMNS, len(heat.steps))
     edges = [round(column * len(heat.steps) / num_columns) for column in range(num_columns + 1)]
     between = list(pairwise(edges))
-    rows = [[_mean(row[left:right], is_log=heat.is_log) for left, right in between] for row in heat.rows]
+    rows = [
+        [_mean_of_known(row[left:right], is_log=heat.is_log) for left, right in between] for row in heat.rows
+    ]
     known = [value for row in rows for value in row if value is not None]
     low, high = (min(known), max(known)) if heat.is_log and known else (0.0, 1.0)
-    lines = [_line(name, row, low, high, heat) for name, row in zip(heat.names, rows, strict=True)]
+    lines = [_heat_map_row(name, row, low, high, heat) for name, row in zip(heat.names, rows, strict=True)]
     legend = f"pale {_value_text(low, heat)}, full {_value_text(high, heat)}"
     caption = html_tag("figcaption", html_tag("h3", heat.title), html_tag("span", legend, class_="scale"))
     ends = f"step {heat.steps[0]:,}", f"{heat.steps[-1]:,}"
@@ -41,16 +43,16 @@ def draw_heat_map(heat: HeatMap) -> Html:
     return html_tag("figure", caption, html_tag("div", *lines, class_="heat"), foot, class_="card")
 
 
-def _mean(values: Sequence[float | None], *, is_log: bool) -> float | None:
+def _mean_of_known(values: Sequence[float | None], *, is_log: bool) -> float | None:
     known = [value for value in values if value is not None and (value > 0 or not is_log)]
     if not known:
         return None
     return sum(map(math.log10, known)) / len(known) if is_log else sum(known) / len(known)
 
 
-def _line(name: str, row: Sequence[float | None], low: float, high: float, heat: HeatMap) -> Html:
+def _heat_map_row(name: str, row: Sequence[float | None], low: float, high: float, heat: HeatMap) -> Html:
     cells = [
-        html_tag("rect", x=place, y=0, width=1.02, height=1, fill_opacity=_opacity(value, low, high))
+        html_tag("rect", x=place, y=0, width=1.02, height=1, fill_opacity=_cell_opacity(value, low, high))
         for place, value in enumerate(row)
         if value is not None
     ]
@@ -69,7 +71,7 @@ def _line(name: str, row: Sequence[float | None], low: float, high: float, heat:
     return html_tag("div", named, picture, html_tag("span", words, class_="heat-last"))
 
 
-def _opacity(value: float, low: float, high: float) -> float:
+def _cell_opacity(value: float, low: float, high: float) -> float:
     share = (value - low) / (high - low) if high > low else 1.0
     return round(LEAST_OPACITY + (1 - LEAST_OPACITY) * min(1.0, max(0.0, share)), 3)
 

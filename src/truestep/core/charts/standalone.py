@@ -5,8 +5,8 @@ import base64
 import textwrap
 from collections.abc import Sequence
 
-from truestep.core.charts import chart_style
-from truestep.core.charts.chart import Chart, ChartSteps, plot_chart_alone
+from truestep.core.charts import chart_css
+from truestep.core.charts.chart import Chart, ChartStepAxis, plot_chart_alone
 from truestep.core.charts.markup import Html, html_tag
 
 PLOT_HEIGHT = 240
@@ -15,13 +15,13 @@ LETTER = 6.6  # pixels that a letter of 12 px takes, on average
 
 
 def charts_as_svg(
-    charts: Sequence[Chart], steps: ChartSteps, *, notes: Sequence[str] = (), width: int = 720
+    charts: Sequence[Chart], steps: ChartStepAxis, *, notes: Sequence[str] = (), width: int = 720
 ) -> str:
     """Return the charts below one another as an SVG document `width` pixels wide, with notes at its end."""
     parts: list[Html] = []
     y = 0
     for chart in charts:
-        drawn, y = _chart(chart, steps, y, width)
+        drawn, y = _chart_elements(chart, steps, y, width)
         parts += drawn
     letters = int((width - 2 * RIGHT) / LETTER)
     for line in [line for note in notes for line in textwrap.wrap(note, letters)]:
@@ -29,14 +29,14 @@ def charts_as_svg(
         parts.append(html_tag("text", line, x=RIGHT, y=y))
     y += 16
     ground = html_tag("rect", width=width, height=y, class_="ground")
-    style = html_tag("style", Html(chart_style() + chart_style("standalone.css")))
+    style = html_tag("style", Html(chart_css() + chart_css("standalone.css")))
     sizes: dict[str, str | float] = {"width": width, "height": y, "viewBox": f"0 0 {width} {y}"}
     fits = "max-width: 100%; height: auto"
     space = "http://www.w3.org/2000/svg"
     return str(html_tag("svg", style, ground, *parts, xmlns=space, role="img", style=fits, **sizes))
 
 
-def _chart(chart: Chart, steps: ChartSteps, top: int, width: int) -> tuple[list[Html], int]:
+def _chart_elements(chart: Chart, steps: ChartStepAxis, top: int, width: int) -> tuple[list[Html], int]:
     """Return a chart's heading, keys and plot, and where they end."""
     y = top + 26
     parts = [html_tag("text", chart.heading, x=RIGHT, y=y, class_="heading")]

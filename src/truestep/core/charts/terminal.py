@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from truestep.core.charts.axes import ChartAxis, span_axis, value_axis
+from truestep.core.charts.axes import ChartAxis, exact_linear_axis, value_axis
 from truestep.core.rich_names import Console, ConsoleOptions, Text
 
 COLOURS = ("bright_blue", "dark_orange", "green3", "magenta", "cyan", "yellow")
@@ -34,19 +34,21 @@ class TerminalChart:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         axis = self._value_axis()
-        labels = dict(zip((_row(axis.position(tick)) for tick in axis.ticks), axis.labels(), strict=True))
+        labels = dict(
+            zip((_row_of_position(axis.position(tick)) for tick in axis.ticks), axis.labels(), strict=True)
+        )
         margin = max(map(len, labels.values()), default=0) + 2
         columns = max(10, min(MAX_COLUMNS, options.max_width) - margin - 1)
-        letters = self._letters(axis, columns, ascii_only=options.ascii_only)
+        letters = self._character_rows(axis, columns, ascii_only=options.ascii_only)
         edge = "|" if options.ascii_only else "│"
         for row in range(HEIGHT):
             line = Text(f"{labels.get(row, ''):>{margin - 1}}{edge}", "dim")
             for letter, owner in letters[row]:
                 line.append(letter, COLOURS[owner % len(COLOURS)] if owner >= 0 else "")
             yield line
-        yield self._ticks(margin, columns)
+        yield self._step_axis_text(margin, columns)
         if len(self.curves) > 1:
-            yield self._key(margin, ascii_only=options.ascii_only)
+            yield self._legend_text(margin, ascii_only=options.ascii_only)
 
     def _value_axis(self) -> ChartAxis:
         finite = [value for curve in self.curves for value in curve.values if math.isfinite(value)]
@@ -54,20 +56,25 @@ class TerminalChart:
             return ChartAxis(low=0, high=1, is_log=False, ticks=())
         return value_axis(min(0.0, *finite, 0.0), max(finite), may_be_log=False, num_ticks=4)
 
-    def _letters(self, axis: ChartAxis, columns: int, *, ascii_only: bool) -> list[list[tuple[str, int]]]:
+    def _character_rows(
+        self, axis: ChartAxis, columns: int, *, ascii_only: bool
+    ) -> list[list[tuple[str, int]]]:
         bits = [[0] * columns for _ in range(HEIGHT)]
         owners = [[-1] * columns for _ in range(HEIGHT)]
         for curve in self.curves:
-            for x, y in _dots(curve.values, axis, 2 * columns, 4 * HEIGHT):
+            for x, y in _curve_dots(curve.values, axis, 2 * columns, 4 * HEIGHT):
                 bits[y // 4][x // 2] |= DOTS[x % 2][y % 4]
                 owners[y // 4][x // 2] = curve.colour
         return [
-            [(_letter(bit, owner, ascii_only=ascii_only), owner) for bit, owner in zip(*both, strict=True)]
+            [
+                (_cell_character(bit, owner, ascii_only=ascii_only), owner)
+                for bit, owner in zip(*both, strict=True)
+            ]
             for both in zip(bits, owners, strict=True)
         ]
 
-    def _ticks(self, margin: int, columns: int) -> Text:
-        axis = span_axis(self.first, self.last)
+    def _step_axis_text(self, margin: int, columns: int) -> Text:
+        axis = exact_linear_axis(self.first, self.last)
         line = [" "] * (columns + 1)
         free = 0
         for tick, label in zip(axis.ticks, axis.labels(), strict=True):
@@ -77,25 +84,27 @@ class TerminalChart:
                 free = start + len(label) + 2
         return Text(f"{self.unit:>{margin - 1}} {''.join(line).rstrip()}", "dim")
 
-    def _key(self, margin: int, *, ascii_only: bool) -> Text:
+    def _legend_text(self, margin: int, *, ascii_only: bool) -> Text:
         key = Text(" " * margin)
         for curve in self.curves:
-            mark = _letter(0xFF, curve.colour, ascii_only=True) if ascii_only else "⣿"
+            mark = _cell_character(0xFF, curve.colour, ascii_only=True) if ascii_only else "⣿"
             key.append(mark, COLOURS[curve.colour % len(COLOURS)]).append(f" {curve.name}   ")
         return key
 
 
-def _row(position: float) -> int:
+def _row_of_position(position: float) -> int:
     return min(HEIGHT - 1, int((1 - position) * HEIGHT))
 
 
-def _letter(bits: int, owner: int, *, ascii_only: bool) -> str:
+def _cell_character(bits: int, owner: int, *, ascii_only: bool) -> str:
     if not bits:
         return " "
     return "*o+x#@"[owner % 6] if ascii_only else chr(0x2800 + bits)
 
 
-def _dots(values: Sequence[float], axis: ChartAxis, width: int, height: int) -> Iterator[tuple[int, int]]:
+def _curve_dots(
+    values: Sequence[float], axis: ChartAxis, width: int, height: int
+) -> Iterator[tuple[int, int]]:
     """Yield the dots of a curve; where it jumps, the dots between too."""
     before: int | None = None
     for x in range(width):

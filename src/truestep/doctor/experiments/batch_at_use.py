@@ -13,13 +13,17 @@ from torch.optim.optimizer import (
 )
 
 from truestep.doctor.experiments.changes import Change
-from truestep.doctor.experiments.data_uses import DataUse, DataUses
+from truestep.doctor.experiments.data_uses import DataUse, DataUseFinder
 from truestep.doctor.experiments.going_on import ChildLife
-from truestep.doctor.experiments.memory_batch import is_given_closure, names_of, wrappers_of_look
+from truestep.doctor.experiments.memory_batch import (
+    is_given_closure,
+    variable_names_of_tensors,
+    wrap_backward_and_loader,
+)
 from truestep.doctor.experiments.not_tried import TAKEN_BESIDE, ExperimentNotTriedError, why_child_raised
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
-from truestep.doctor.forks.fork import GoingOn
+from truestep.doctor.forks.fork import ContinuingChild
 from truestep.doctor.relations.examples import Examples
 from truestep.doctor.runtime.frames import path_in_finding
 
@@ -29,7 +33,7 @@ Call = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class BatchAtUse:
+class BatchTensorsByUse:
     """Which of the tensors that a step uses are its batch, by the number of the use."""
 
     first: int  # before it nothing that the loss comes of is used
@@ -50,7 +54,7 @@ class BatchAtUse:
 
     def examples(self, tensors: Mapping[int, Tensor]) -> Examples:
         """Return the examples of some of the tensors."""
-        blocks = {key: _in_blocks(each, self.count) for key, each in tensors.items()}
+        blocks = {key: _reshape_to_rows(each, self.count) for key, each in tensors.items()}
         return Examples(
             {self.names[key]: each for key, each in blocks.items()},
             self.count,
@@ -59,11 +63,11 @@ class BatchAtUse:
         )
 
 
-def _in_blocks(given: Tensor, count: int) -> Tensor:
+def _reshape_to_rows(given: Tensor, count: int) -> Tensor:
     return given if len(given) == count else given.reshape(count, -1)
 
 
-class UseLook:
+class DataUseChild:
     """A child that goes on for two turns of the same optimizers, and tells what data each of them uses.
 
     Args:
@@ -72,9 +76,9 @@ class UseLook:
         num_steps: of a turn; turns of other optimizers, such as of one that steps each second time, are left out.
     """
 
-    def __init__(self, going_on: GoingOn, trained: Iterable[Tensor], num_steps: int) -> None:
-        self._life = ChildLife(going_on, self._finish)
-        self._uses = DataUses(trained, self._used)
+    def __init__(self, going_on: ContinuingChild, trained: Iterable[Tensor], num_steps: int) -> None:
+        self._life = ChildLife(going_on, self._complete_outcome)
+        self._uses = DataUseFinder(trained, self._record_use)
         self._num_steps = num_steps
         self._turns: list[list[DataUse]] = []
         self._stepped: list[int] = []  # the optimizers, by their identity
@@ -85,18 +89,18 @@ class UseLook:
     def begin(self) -> None:
         """Put in place what looks at the tensors."""
         self._life.listen()
-        wrappers = wrappers_of_look(self._backward, self._handing_over)
-        wrappers.method(nn.Module, "__call__", calling(self._uses))
+        wrappers = wrap_backward_and_loader(self._wrap_backward, self._wrap_loader_next)
+        wrappers.method(nn.Module, "__call__", module_call_recorder(self._uses))
         wrappers.exchange()
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
         self._uses.__enter__()  # type: ignore[no-untyped-call] # for the rest of the child's life
 
-    def _used(self, number: int, use: DataUse, given: Tensor) -> None:
+    def _record_use(self, number: int, use: DataUse, given: Tensor) -> None:
         if self._turns:
             return
-        name = names_of({id(given): given}).get(id(given))
-        name = f"of shape {tuple(use.shape)} at {_shown(use)}" if name is None else name
+        name = variable_names_of_tensors({id(given): given}).get(id(given))
+        name = f"of shape {tuple(use.shape)} at {_use_place(use)}" if name is None else name
         self._names[number] = f"{name} ({number})" if name in self._names.values() else name
         self._num_bytes += given.nbytes
         if self._num_bytes > _MOST_BYTES:
@@ -122,14 +126,14 @@ class UseLook:
         if len(self._stepped) >= _MOST_TURNS * num:
             self._life.end(failure=f"{_OTHER}the optimizers step in no order that is known")
 
-    def _backward(self, original: Call) -> Call:
+    def _wrap_backward(self, original: Call) -> Call:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             self._uses.goes_backward(tensors if isinstance(tensors, (list, tuple)) else (tensors,))
             return original(tensors, *args, **kwargs)
 
         return backward
 
-    def _handing_over(self, _original: Call) -> Call:
+    def _wrap_loader_next(self, _original: Call) -> Call:
         def __next__(_iterator: Any) -> Any:  # noqa: N807
             # one that reads ahead was begun in the child, for the next pass
             beside = threading.current_thread() is not threading.main_thread()
@@ -138,7 +142,7 @@ class UseLook:
 
         return __next__
 
-    def _finish(self, seen: ChildOutcome) -> None:
+    def _complete_outcome(self, seen: ChildOutcome) -> None:
         if self._uses.why_not is not None:
             seen.failure = f"{_OTHER}its step uses {self._uses.why_not}"
         seen.turns = [[asdict(each) for each in turn] for turn in self._turns]
@@ -149,20 +153,20 @@ class UseLook:
         seen.use_tensors = {number: each for number, each in self._tensors.items() if number in wanted}
 
 
-def calling(uses: DataUses) -> Call:
+def module_call_recorder(uses: DataUseFinder) -> Call:
     """Return a layer around calls of modules that notes what they are given."""
 
-    def layer(original: Call) -> Call:
+    def wrap_call(original: Call) -> Call:
         def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             uses.called(module, (args, kwargs))
             return original(module, *args, **kwargs)
 
         return __call__
 
-    return layer
+    return wrap_call
 
 
-def batch_at_use(seen: ChildOutcome) -> tuple[BatchAtUse, Examples]:
+def batch_at_use(seen: ChildOutcome) -> tuple[BatchTensorsByUse, Examples]:
     """Return which tensors of the next step are its batch, and their values, by what a child saw of two steps.
 
     Raises:
@@ -173,24 +177,24 @@ def batch_at_use(seen: ChildOutcome) -> tuple[BatchAtUse, Examples]:
     if len(seen.turns) < 2:
         raise ExperimentNotTriedError(f"{_OTHER}the script is over before two more steps")
     turn, again = ([DataUse(**each) for each in one] for one in seen.turns)
-    pairs = _pairs(turn, again)
+    pairs = _paired_uses(turn, again)
     batch = {number: each for number, each, other in pairs if each.digest != other.digest}
     reaching = {number: each for number, each in batch.items() if each.reaches_loss}
     if not reaching:
         raise ExperimentNotTriedError(f"{_OTHER}two steps in a row use the same data, or none")
-    count = _agreed_count(reaching.values())
-    _demand_all_new(pairs, count)
+    count = _agreed_num_examples(reaching.values())
+    _demand_all_rows_changed(pairs, count)
     first = min(reaching)
     names = {
         number: seen.use_names[number]
         for number, each in batch.items()
         if number >= first and each.rows == count and number in seen.use_names
     }
-    found = BatchAtUse(first, names, count, turn[first].place)
+    found = BatchTensorsByUse(first, names, count, turn[first].place)
     return found, found.examples({number: seen.use_tensors[number] for number in names})
 
 
-def _agreed_count(batch: Collection[DataUse]) -> int:
+def _agreed_num_examples(batch: Collection[DataUse]) -> int:
     """Return how many examples all tensors of a batch hold."""
     counts = {each.rows for each in batch}
     if len(counts) > 1:
@@ -201,22 +205,22 @@ def _agreed_count(batch: Collection[DataUse]) -> int:
     return counts.pop()
 
 
-def _demand_all_new(pairs: Iterable[tuple[int, DataUse, DataUse]], count: int) -> None:
+def _demand_all_rows_changed(pairs: Iterable[tuple[int, DataUse, DataUse]], count: int) -> None:
     """Make sure that nothing of as many rows as the batch, which may belong to its examples, stays as it was."""
     for _, each, other in pairs:
         is_as_long = count in (each.rows, each.shape[0])
         if each.digest == other.digest and each.varies and not each.counts_up and is_as_long:
             raise ExperimentNotTriedError(
-                f"{_OTHER}a tensor of as many rows as the batch is the same in two steps, {tuple(each.shape)} at {_shown(each)}"
+                f"{_OTHER}a tensor of as many rows as the batch is the same in two steps, {tuple(each.shape)} at {_use_place(each)}"
             )
 
 
-def _shown(use: DataUse) -> str:
+def _use_place(use: DataUse) -> str:
     place = Place.of_text(use.place)
     return use.place if place is None else f"{path_in_finding(place.path)}:{place.line}"
 
 
-def _pairs(turn: Sequence[DataUse], again: Sequence[DataUse]) -> list[tuple[int, DataUse, DataUse]]:
+def _paired_uses(turn: Sequence[DataUse], again: Sequence[DataUse]) -> list[tuple[int, DataUse, DataUse]]:
     """Return what two turns use for what may reach a loss, number by number; or else for what does reach it."""
     for wanted in ("has_graph", "reaches_loss"):
         one = [(number, each) for number, each in enumerate(turn) if getattr(each, wanted)]

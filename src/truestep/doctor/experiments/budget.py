@@ -20,7 +20,7 @@ class ExperimentBudget:
         self.num_children = 0
         self._at_place = 0
 
-    def begin_place(self) -> None:
+    def reset_child_count(self) -> None:
         """At another place there may be as many children again."""
         self._at_place = 0
 

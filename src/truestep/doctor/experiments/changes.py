@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from truestep.doctor.relations.examples import Examples
-from truestep.doctor.relations.trials.tokens import with_longer_ends, with_other_padding
+from truestep.doctor.relations.trials.tokens import with_longer_padding, with_other_padding
 
 OfRows = Literal[
     "permuted", "first half twice", "second half twice", "twice", "one", "one collated", "one changed"
@@ -68,9 +68,9 @@ class Change:
             "one": examples.one,
             "constant": lambda: examples.constant(self.item, self.row),
             "filled": lambda: examples.filled(self.item, int(self.value)),
-            "exchanged": lambda: examples.exchanged(self.item),
+            "exchanged": lambda: examples.with_exchanged_item(self.item),
             "one changed": lambda: examples.with_changed(self.row),
             "other padding": lambda: with_other_padding(examples, self.items),
-            "longer padding": lambda: with_longer_ends(examples),
+            "longer padding": lambda: with_longer_padding(examples),
         }
         return made.get(self.kind, examples.fresh)()

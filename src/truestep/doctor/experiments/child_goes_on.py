@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.going_on import end_child_with_script, unseen
 from truestep.doctor.experiments.outcome import ChildOutcome
-from truestep.doctor.forks.fork import ForkOutcome, GoingOn, go_on_in_sealed_child
-from truestep.doctor.runtime.wrapping import look_for_later_modules
+from truestep.doctor.forks.fork import ContinuingChild, ForkOutcome, continue_in_sealed_child
+from truestep.doctor.runtime.wrapping import scan_later_modules
 
 
 class ChildGoesOn(BaseException):
@@ -27,7 +27,7 @@ class BeginningChild(Protocol):
 
 
 def outcome_of_child(
-    budget: ExperimentBudget, num_bytes: int, made: Callable[[GoingOn], BeginningChild]
+    budget: ExperimentBudget, num_bytes: int, made: Callable[[ContinuingChild], BeginningChild]
 ) -> ChildOutcome:
     """Fork a child, which goes on with the batch of what is `made` in it; return to its parent what it saw.
 
@@ -38,23 +38,25 @@ def outcome_of_child(
     seconds = budget.seconds_left()
     with budget.child():
         _load_what_children_need()
-        told = go_on_in_sealed_child(seconds=seconds, num_bytes=num_bytes)
-        if isinstance(told, GoingOn):
-            raise ChildGoesOn(_begun(made, told))
+        told = continue_in_sealed_child(seconds=seconds, num_bytes=num_bytes)
+        if isinstance(told, ContinuingChild):
+            raise ChildGoesOn(_first_batch_in_child(made, told))
     return ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
 
 
 def _load_what_children_need() -> None:
     """Import and look up here, once, what each child would do anew: half of its time and of the memory that it copies."""
-    from truestep.doctor.forks.native_writers import look_for_holders  # for Linux alone
+    from truestep.doctor.forks.native_writers import find_modules_to_patch  # for Linux alone
 
-    look_for_holders()
-    look_for_later_modules()
+    find_modules_to_patch()
+    scan_later_modules()
     with unseen():  # torch imports what it looks for there
         pass
 
 
-def _begun(made: Callable[[GoingOn], BeginningChild], going_on: GoingOn) -> Any:
+def _first_batch_in_child(
+    made: Callable[[ContinuingChild], BeginningChild], going_on: ContinuingChild
+) -> Any:
     """Return, in a child, the batch that it goes on with."""
     try:
         return made(going_on).begin()

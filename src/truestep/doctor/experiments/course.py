@@ -22,7 +22,7 @@ _LONGEST_TURN = 8  # steps of optimizers, each its own
 _LOOKS_AHEAD = ("accelerate/data_loader.py",)
 
 
-class TrainingCourse:
+class TrainingProgress:
     """Counts batches, backwards and steps; all of it is cheap, since it is asked at every batch of a run."""
 
     def __init__(self) -> None:
@@ -61,7 +61,9 @@ class TrainingCourse:
             is_only_one: whether this is the only one of them that may step again.
         """
         is_new = num_optimizers > self._num_optimizers
-        begins = is_new and (is_only_one or self._has_looked) and self._begins_training()
+        begins = (
+            is_new and (is_only_one or self._has_forked_in_training) and self._begin_training_if_allowed()
+        )
         self._num_optimizers = num_optimizers
         if begins or not self._last:
             self._first = id(optimizer)
@@ -76,11 +78,11 @@ class TrainingCourse:
         self._backwards_at_step = self.num_backwards
         return begins
 
-    def _begins_training(self) -> bool:
-        self._num_trainings += self._has_looked
+    def _begin_training_if_allowed(self) -> bool:
+        self._num_trainings += self._has_forked_in_training
         if self._num_trainings >= _MOST_TRAININGS:
             return False
-        if self._has_gone_on_from_batch:
+        if self._has_forked_at_batch:
             self._places = list(STEP_PLACES)
             self._handed.clear()
         self._has_looked_at_memory = self._has_looked_at_step = False
@@ -88,12 +90,12 @@ class TrainingCourse:
         return True
 
     @property
-    def _has_looked(self) -> bool:
+    def _has_forked_in_training(self) -> bool:
         """Whether one has gone on from somewhere in this training."""
-        return self._has_looked_at_memory or self._has_looked_at_step or self._has_gone_on_from_batch
+        return self._has_looked_at_memory or self._has_looked_at_step or self._has_forked_at_batch
 
     @property
-    def _has_gone_on_from_batch(self) -> bool:
+    def _has_forked_at_batch(self) -> bool:
         return len(self._places) < len(STEP_PLACES)
 
     @property
@@ -111,7 +113,7 @@ class TrainingCourse:
                 return length if self._first == one[0] or self._first not in one else 0
         return 0
 
-    def take_turns(self, optimizers: Iterable[object], num_steps: int) -> bool:
+    def have_all_stepped_lately(self, optimizers: Iterable[object], num_steps: int) -> bool:
         """Tell whether all of these optimizers are among those of so many last steps."""
         return {id(each) for each in optimizers} <= set(list(self._last)[-num_steps:])
 
@@ -121,7 +123,7 @@ class TrainingCourse:
         return self._last_steps
 
     @property
-    def has_obstacle(self) -> bool:
+    def has_passed_over_batches(self) -> bool:
         """Whether batches of a data set that trained were passed over."""
         return any(data in self._trained for data in self._why_not)
 
@@ -136,7 +138,9 @@ class TrainingCourse:
         reasons = sum(found, Counter[str]())
         return reasons.most_common(1)[0][0] if reasons else "no loader handed over a third batch"
 
-    def hands_over(self, iterator: Any, *, are_models_resting: Callable[[], bool] = lambda: False) -> bool:
+    def note_batch_handed_over(
+        self, iterator: Any, *, are_models_resting: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Note that a batch is handed over; tell whether a child may be forked here that goes on to the step it is for.
 
         Args:
@@ -153,7 +157,7 @@ class TrainingCourse:
         others, self._since_step = self._since_step, [*self._since_step, (id(iterator), own)]
         if not self._places or self._handed[own] < self._places[0]:
             return False
-        obstacle = self._obstacle(iterator, [each for each, _ in others])
+        obstacle = self._why_no_fork_at_batch(iterator, [each for each, _ in others])
         if obstacle is not None:
             self._why_not.setdefault(own, Counter())[obstacle] += 1
             return False
@@ -161,23 +165,23 @@ class TrainingCourse:
         self._has_forked = True
         return True
 
-    def steps_from_memory(self) -> bool:
+    def has_steps_without_loader(self) -> bool:
         """Whether at least the third step in a row was made just now that no loader handed over a batch for."""
         if self._has_looked_at_memory:
             return False
         return self._steps_alone >= (STEP_PLACES[0] if self.turn else _STEP_ALONE_AT_LAST)
 
-    def looks_at_memory(self) -> None:
+    def note_memory_look(self) -> None:
         """Note that a batch in memory is looked for: once in a training."""
         self._has_looked_at_memory = True
 
-    def is_step_alone(self) -> bool:
+    def can_fork_at_step(self) -> bool:
         """Whether a step was made just now from which one may go on to the next, whatever its batch is: once in a training."""
         if self._has_looked_at_step:
             return False
         return self._num_steps_made >= (_STEP_ALONE if self.turn else _STEP_ALONE_AT_LAST)
 
-    def looks_at_step(self) -> None:
+    def note_step_fork(self) -> None:
         """Note that one was gone on from."""
         self._has_looked_at_step = True
 
@@ -187,7 +191,11 @@ class TrainingCourse:
         known = own in self._trained and self._handed[own] > 1
         if self._has_begun_epoch or not known or iterator._num_yielded != 1 or not torch.is_grad_enabled():
             return False
-        if len(self._since_step) > 1 or self.num_backwards != self._backwards_at_step or batches_ahead():
+        if (
+            len(self._since_step) > 1
+            or self.num_backwards != self._backwards_at_step
+            or num_prefetched_batches()
+        ):
             return False
         self._has_begun_epoch = True
         return True
@@ -209,7 +217,7 @@ class TrainingCourse:
         self._evaluated.add(own)
         return True
 
-    def _obstacle(self, iterator: Any, others: Sequence[int]) -> str | None:
+    def _why_no_fork_at_batch(self, iterator: Any, others: Sequence[int]) -> str | None:
         """Return why no child is forked at a batch; others were handed over since the last step, by these iterators."""
         if threading.current_thread() is not threading.main_thread():
             return TAKEN_BESIDE
@@ -218,7 +226,9 @@ class TrainingCourse:
         if any(each != id(iterator) for each in others):
             return "several loaders hand over batches for one step"
         since = self.num_backwards - self._backwards_at_step
-        ahead = batches_ahead() if iterator._num_yielded > 1 else 0  # before a pass's first none is held
+        ahead = (
+            num_prefetched_batches() if iterator._num_yielded > 1 else 0
+        )  # before a pass's first none is held
         # a batch that is held back goes backward before this one, and may be the last of its window
         if (since + ahead) % self._window if ahead else since:
             return AMID if since else "a batch that is held back belongs to the same accumulation"
@@ -229,7 +239,7 @@ class TrainingCourse:
         return None
 
 
-def batches_ahead() -> int:
+def num_prefetched_batches() -> int:
     """Return how many batches are handed over before the one that is used, as far as libraries are known for it."""
     frame = sys._getframe(1)
     while frame is not None and "/truestep/" in frame.f_code.co_filename.replace("\\", "/"):

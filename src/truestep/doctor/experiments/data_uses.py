@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from truestep.core.wording import a_type
 from truestep.doctor.experiments.going_on import unseen
-from truestep.doctor.experiments.sight import address_of, state_of_modules, tensors_within
+from truestep.doctor.experiments.sight import address_of, all_parameters_and_buffers, tensors_within
 from truestep.doctor.runtime.frames import watched_user_place
 
 # these keep the order of the numbers, so that a batch's rows are blocks of them
@@ -35,7 +35,7 @@ class DataUse:
     reaches_loss: bool = False
 
 
-class DataUses(TorchFunctionMode):
+class DataUseFinder(TorchFunctionMode):
     """Finds each tensor of data when it is first used; every one gets a memory of its own, so that no view of it follows.
 
     Args:
@@ -49,7 +49,7 @@ class DataUses(TorchFunctionMode):
         self.rests = False  # within an optimizer's step
         self.why_not: str | None = None
         self._used = used
-        self._state = [*trained, *state_of_modules()]  # kept, so that no address comes again
+        self._state = [*trained, *all_parameters_and_buffers()]  # kept, so that no address comes again
         self._addresses = {address_of(each) for each in self._state} - {None}
         self._origins: dict[int | None, set[int]] = {}  # the uses that a tensor comes of, by its address
         self._rows: dict[int, int] = {}  # of what a tensor is a form of, by its identity
@@ -68,14 +68,14 @@ class DataUses(TorchFunctionMode):
             return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         given = list(tensors_within((args, kwargs)))
-        if not any(map(self._is_of_model, given)):
+        if not any(map(self._is_model_tensor, given)):
             result = func(*args, **kwargs)
-            self._note_form(name, given, list(tensors_within(result)))
+            self._note_row_count(name, given, list(tensors_within(result)))
             return result
         indices = args[1] if name == "__getitem__" else ()
         first = indices[0] if isinstance(indices, tuple) and indices else None
         for each in given:
-            self._see(each, is_index=each is first)
+            self._record_first_use(each, is_index=each is first)
         result = func(*args, **kwargs)
         changed = given[:1] if name == "__setitem__" or name.endswith("_") else []
         self._note_origins(given, [*tensors_within(result), *changed])
@@ -90,9 +90,9 @@ class DataUses(TorchFunctionMode):
         self._addresses |= {address_of(each) for each in own} - {None}
         tensors = list(tensors_within(given))
         has_state = bool(own) or next(module.parameters(), None) is not None
-        if has_state or any(map(self._is_of_model, tensors)):
+        if has_state or any(map(self._is_model_tensor, tensors)):
             for each in tensors:
-                self._see(each)
+                self._record_first_use(each)
 
     def goes_backward(self, roots: Iterable[Any]) -> None:
         """Take note of a loss."""
@@ -100,11 +100,11 @@ class DataUses(TorchFunctionMode):
             for number in self._origins.get(address_of(root), ()):
                 self.found[number].reaches_loss = True
 
-    def _is_of_model(self, given: Tensor) -> bool:
+    def _is_model_tensor(self, given: Tensor) -> bool:
         address = address_of(given)
         return isinstance(given, nn.Parameter) or address in self._addresses or address in self._origins
 
-    def _note_form(self, name: str, given: list[Tensor], made: list[Tensor]) -> None:
+    def _note_row_count(self, name: str, given: list[Tensor], made: list[Tensor]) -> None:
         if name in _FORMS and made and made[0].ndim and given and given[0].ndim:
             self._rows[id(made[0])] = min(self._rows.get(id(given[0]), len(given[0])), len(made[0]))
             self._kept.append(made[0])
@@ -121,8 +121,8 @@ class DataUses(TorchFunctionMode):
             for number in origins:
                 self.found[number].has_graph = True
 
-    def _see(self, given: Tensor, *, is_index: bool = False) -> None:
-        if self._is_of_model(given) or given.numel() < 2:  # one number has no rows
+    def _record_first_use(self, given: Tensor, *, is_index: bool = False) -> None:
+        if self._is_model_tensor(given) or given.numel() < 2:  # one number has no rows
             return
         with unseen():
             if given.layout is not torch.strided or given.is_nested or type(given) is not Tensor:
@@ -130,7 +130,7 @@ class DataUses(TorchFunctionMode):
             elif given.grad_fn is not None:
                 self.why_not = "a tensor that has a graph from before"
             else:
-                self.found.append(self._use_of(given, is_index))
+                self.found.append(self._make_data_use(given, is_index))
                 given.data = given.detach().clone()
         if self.why_not is not None:
             return
@@ -138,7 +138,7 @@ class DataUses(TorchFunctionMode):
         self._origins[address_of(given)] = {len(self.found) - 1}
         self._kept.append(given.untyped_storage())
 
-    def _use_of(self, given: Tensor, is_index: bool) -> DataUse:
+    def _make_data_use(self, given: Tensor, is_index: bool) -> DataUse:
         place = watched_user_place()
         numbers = given.detach().contiguous()
         rows = self._rows.get(id(given), len(given))

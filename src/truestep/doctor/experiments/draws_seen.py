@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _RANDOM = torch.Tag.nondeterministic_seeded
 
 
-class DrawsSeen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class RandomDrawDetector(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within it each operation is looked at."""
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class DrawsSeen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._before: tuple[Any, ...] = ()
 
     def __enter__(self) -> Self:
-        self._before = _host_streams()
+        self._before = _host_rng_states()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -29,11 +29,11 @@ class DrawsSeen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
     @property
-    def are_seen(self) -> bool:
+    def has_draws(self) -> bool:
         """Whether there were draws since it was entered."""
-        return self._operation or _host_streams() != self._before
+        return self._operation or _host_rng_states() != self._before
 
 
-def _host_streams() -> tuple[Any, ...]:
+def _host_rng_states() -> tuple[Any, ...]:
     name, keys, *rest = np.random.get_state()
     return (random.getstate(), name, np.asarray(keys).tobytes(), *rest)

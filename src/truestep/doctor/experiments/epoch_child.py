@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
 from truestep.doctor.experiments.going_on import ChildLife
-from truestep.doctor.experiments.loads import fetched
+from truestep.doctor.experiments.loads import load_batches
 from truestep.doctor.experiments.outcome import ChildOutcome
-from truestep.doctor.forks.fork import GoingOn
+from truestep.doctor.forks.fork import ContinuingChild
 from truestep.doctor.relations.examples import Examples
 from truestep.doctor.runtime.frames import path_in_finding, watched_user_place
 from truestep.doctor.runtime.wrapping import WatchWrappers
@@ -45,38 +45,38 @@ class EpochPlan:
 class EpochChild:
     """A child that goes through a few batches, and on to the next epoch or the script's end."""
 
-    def __init__(self, going_on: GoingOn, plan: EpochPlan, *, doubled: bool) -> None:
+    def __init__(self, going_on: ContinuingChild, plan: EpochPlan, *, doubled: bool) -> None:
         self._plan = plan
         self._doubled = doubled
-        self._life = ChildLife(going_on, self._finish)
-        self._values = ReadValues()
-        self._further = self._fetched()
+        self._life = ChildLife(going_on, self._complete_outcome)
+        self._values = ReadValueRecorder()
+        self._further = self._fetch_batches()
         self._num_behind = 0  # batches of other loaders
 
     def begin(self) -> Any:
         """Put in place what notes values; return the first batch."""
         self._life.listen()
         wrappers = WatchWrappers()
-        wrappers.method(_BaseDataLoaderIter, "__next__", self._handing_over)
-        wrappers.method(DataLoader, "__len__", self._length)
+        wrappers.method(_BaseDataLoaderIter, "__next__", self._wrap_loader_next)
+        wrappers.method(DataLoader, "__len__", self._wrap_loader_length)
         self._values.__enter__()  # type: ignore[no-untyped-call] # for the rest of the child's life
         return self._plan.examples.twice() if self._doubled else self._plan.examples.batch
 
-    def _fetched(self) -> Iterator[Any]:
+    def _fetch_batches(self) -> Iterator[Any]:
         # asked for here alone: a sampler draws, and the script's own must not
         cuts = [
             list(each) for each in islice(iter(self._plan.iterator._index_sampler), len(self._plan.sizes))
         ]
         if [*map(len, cuts)] != [*self._plan.sizes]:
             self._life.end(failure="the loader cuts batches of other sizes than it says")
-        yield from fetched(self._plan.iterator, cuts[1:])
+        yield from load_batches(self._plan.iterator, cuts[1:])
 
-    def _handing_over(self, original: Call) -> Call:
+    def _wrap_loader_next(self, original: Call) -> Call:
         def __next__(iterator: Any) -> Any:  # noqa: N807
             if not self._life.seen.is_whole and iterator is not self._plan.iterator:
                 self._leave_epoch(iterator)
             if self._life.seen.is_whole:
-                return self._next_of_evaluation(original, iterator)
+                return self._next_evaluation_batch(original, iterator)
             self._end_batch()
             return self._next_batch()
 
@@ -90,7 +90,7 @@ class EpochChild:
         self._values.end_batch()
         self._life.seen.is_whole = True
 
-    def _next_of_evaluation(self, original: Call, iterator: Any) -> Any:
+    def _next_evaluation_batch(self, original: Call, iterator: Any) -> Any:
         """Let an evaluation come behind the epoch, since many scripts print both figures on one line."""
         is_own = iterator._dataset is self._plan.iterator._dataset
         self._num_behind += 1
@@ -101,7 +101,7 @@ class EpochChild:
     def _end_batch(self) -> None:
         self._values.end_batch()
         if not self._life.seen.is_whole:
-            self._life.seen.printed_within.append(self._life.told_since_forgotten())
+            self._life.seen.printed_within.append(self._life.captured_output())
             self._life.forget()  # what was printed for single batches
 
     def _next_batch(self) -> Any:
@@ -111,21 +111,21 @@ class EpochChild:
             self._life.seen.is_whole = True
             raise
 
-    def _length(self, original: Call) -> Call:
+    def _wrap_loader_length(self, original: Call) -> Call:
         def __len__(loader: Any) -> int:  # noqa: N807
             own = loader._index_sampler is self._plan.iterator._index_sampler
             return len(self._plan.sizes) if own else original(loader)
 
         return __len__
 
-    def _finish(self, seen: ChildOutcome) -> None:
+    def _complete_outcome(self, seen: ChildOutcome) -> None:
         self._values.end_batch()
         seen.values = self._values.series(len(self._plan.sizes))
         seen.values_within = self._values.series_with_gaps(len(self._plan.sizes))
         seen.divided = self._values.divided
 
 
-class ReadValues(TorchFunctionMode):
+class ReadValueRecorder(TorchFunctionMode):
     """Notes the numbers that the script reads from tensors, by the line and the batch.
 
     Attributes:

@@ -13,8 +13,8 @@ from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.epoch_child import NUM_BATCHES, NUM_BATCHES_WITHIN, EpochChild, EpochPlan
 from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
-from truestep.doctor.experiments.figures_within import BY_BATCHES, BY_EXAMPLES, FiguresWithin
-from truestep.doctor.experiments.loads import examples_handed_over, loads_by_number
+from truestep.doctor.experiments.figures_within import BY_BATCHES, BY_EXAMPLES, FiguresWithinEpoch
+from truestep.doctor.experiments.loads import examples_handed_over, is_loaded_by_index
 from truestep.doctor.experiments.not_tried import (
     ExperimentNotTriedError,
     RelationNotApplicableError,
@@ -92,12 +92,12 @@ class EpochExperiment:
         Raises:
             ExperimentNotTriedError: there is none that is made of them at all.
         """
-        known = yield from self._wrong_behind()
-        if not known and not (yield from self._wrong_within()):
+        known = yield from self._wrong_figures_after_epoch()
+        if not known and not (yield from self._wrong_figures_within_epoch()):
             raise RelationNotApplicableError("no number that is printed is made of values that batches gave")
 
-    def _wrong_within(self) -> Generator[WrongFigure, None, bool]:
-        found = FiguresWithin(self)
+    def _wrong_figures_within_epoch(self) -> Generator[WrongFigure, None, bool]:
+        found = FiguresWithinEpoch(self)
         known = False
         for figure, formula, source, mean in found.formulas():
             known = True
@@ -106,7 +106,7 @@ class EpochExperiment:
                 yield WrongFigure(figure, formula, source, mean, is_within=True)
         return known
 
-    def _wrong_behind(self) -> Generator[WrongFigure, None, bool]:
+    def _wrong_figures_after_epoch(self) -> Generator[WrongFigure, None, bool]:
         figures, values = printed_figures(self.outcome().printed), self.outcome().values
         known = False
         moving = {
@@ -115,22 +115,26 @@ class EpochExperiment:
             if max(series) - min(series) > _LEAST_SPREAD * max(map(abs, series))
         }
         for figure in figures:
-            if any(figure.is_as(value) for series in moving.values() for value in self._right(series)):
+            if any(
+                figure.is_rounding_of(value)
+                for series in moving.values()
+                for value in self._right_aggregates(series)
+            ):
                 known = True
                 continue
             for source, series in moving.items():
-                if formula := self._wrong(figure, series):
+                if formula := self._wrong_formula(figure, series):
                     known = True
                     if self._is_mean_of_batch(source):
                         yield WrongFigure(figure, formula, source, sum(series) / len(series))
         return known
 
-    def _weighted(self, series: Sequence[float]) -> float:
+    def _sum_over_examples(self, series: Sequence[float]) -> float:
         """Return the sum over the examples of values that are means over their batch."""
         return sum(value * size for value, size in zip(series, self.sizes, strict=True))
 
-    def _right(self, series: Sequence[float]) -> list[float]:
-        weighted = self._weighted(series)
+    def _right_aggregates(self, series: Sequence[float]) -> list[float]:
+        weighted = self._sum_over_examples(series)
         return [
             sum(series) / len(series),
             weighted / sum(self.sizes),
@@ -139,16 +143,20 @@ class EpochExperiment:
             weighted / self.num_examples,  # of a whole epoch it would be the mean
         ]
 
-    def _wrong(self, figure: PrintedFigure, series: Sequence[float]) -> str | None:
+    def _wrong_formula(self, figure: PrintedFigure, series: Sequence[float]) -> str | None:
         """Return how a figure is made of values, where that is known and no mean."""
         if figure.num_digits < _LEAST_DIGITS:
             return None
-        if figure.is_as(sum(series) / self.num_examples) or figure.is_as(sum(series) / sum(self.sizes)):
+        if figure.is_rounding_of(sum(series) / self.num_examples) or figure.is_rounding_of(
+            sum(series) / sum(self.sizes)
+        ):
             return BY_EXAMPLES
         # a loss that was divided for an accumulation, and is multiplied again, has the same factor
-        if self.sizes[0] != self.window and figure.is_as(self._weighted(series) / len(series)):
+        if self.sizes[0] != self.window and figure.is_rounding_of(
+            self._sum_over_examples(series) / len(series)
+        ):
             return BY_BATCHES
-        if _CALLED_MEAN.search(figure.before) and figure.is_as(series[-1]):
+        if _CALLED_MEAN.search(figure.before) and figure.is_rounding_of(series[-1]):
             return "that of the last batch"
         return None
 
@@ -160,10 +168,10 @@ def epoch_plan(iterator: Any, batch: Any) -> EpochPlan:
         ExperimentNotTriedError: its further examples can't be loaded here.
     """
     sampler = iterator._index_sampler
-    if not loads_by_number(iterator) or type(sampler) is not BatchSampler:
+    if not is_loaded_by_index(iterator) or type(sampler) is not BatchSampler:
         raise ExperimentNotTriedError("the loader does not cut batches of one size out of a data set")
     examples = examples_handed_over(iterator, batch)
-    sizes = _sizes(sampler)
+    sizes = _first_batch_sizes(sampler)
     if len(sizes) < 2:
         raise RelationNotApplicableError("an epoch has a single batch")
     if sizes[0] != examples.count:
@@ -171,7 +179,7 @@ def epoch_plan(iterator: Any, batch: Any) -> EpochPlan:
     return EpochPlan(iterator, examples, sizes)
 
 
-def _sizes(sampler: Any) -> list[int]:
+def _first_batch_sizes(sampler: Any) -> list[int]:
     """Return the sizes of the first batches of an epoch, of which a sampler says how many examples it has."""
     try:
         num_examples, size = len(sampler.sampler), int(sampler.batch_size)

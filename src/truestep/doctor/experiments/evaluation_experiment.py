@@ -16,7 +16,7 @@ from truestep.doctor.experiments.evaluation_child import (
     EvaluationPlan,
 )
 from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
-from truestep.doctor.experiments.loads import cuts_one_size
+from truestep.doctor.experiments.loads import has_uniform_batches
 from truestep.doctor.experiments.not_tried import (
     ExperimentNotTriedError,
     RelationNotApplicableError,
@@ -40,7 +40,7 @@ class EvaluationExperiment:
     num_bytes: int = 0
     _known: dict[EvaluationChange, ChildOutcome] = field(default_factory=dict)
 
-    def modes_told(self) -> str:
+    def training_mode_note(self) -> str:
         """Return the end of a message: which layers act as in training; nothing where none does."""
         return f". In training mode are {', '.join(self.active_layers)}" if self.active_layers else ""
 
@@ -50,12 +50,12 @@ class EvaluationExperiment:
         Raises:
             ExperimentNotTriedError: it did not come so far.
         """
-        found = self._outcome(change)
+        found = self._outcome_of_change(change)
         if not found.is_whole:
             raise ExperimentNotTriedError("the evaluation did not go through all examples of its loader")
         return printed_figures(found.printed)
 
-    def _outcome(self, change: EvaluationChange) -> ChildOutcome:
+    def _outcome_of_change(self, change: EvaluationChange) -> ChildOutcome:
         if change not in self._known:
             self._known[change] = outcome_of_child(
                 self.budget, self.num_bytes, lambda going_on: EvaluationChild(going_on, self.plan, change)
@@ -68,10 +68,10 @@ class EvaluationExperiment:
     @property
     def num_batches_seen(self) -> int:
         """How many batches the evaluation takes of its loader; all, unless it leaves it."""
-        found = self._outcome(EvaluationChange())
+        found = self._outcome_of_change(EvaluationChange())
         return len(self.plan.cut) if found.is_whole else found.num_batches
 
-    def divided_by_length(self) -> tuple[PrintedFigure, PrintedFigure] | None:
+    def figure_divided_by_length(self) -> tuple[PrintedFigure, PrintedFigure] | None:
         """Return a figure of an evaluation that leaves its loader, with what it becomes where the loader says it is longer.
 
         It is one that moves with the examples, and shrinks as the length grows: others may reckon with what they did not see.
@@ -80,7 +80,7 @@ class EvaluationExperiment:
             ExperimentNotTriedError: the children can't be compared.
         """
         kinds: tuple[EvaluationChangeKind, ...] = ("none", "longer", "one example")
-        each = [self._outcome(EvaluationChange(kind)) for kind in kinds]
+        each = [self._outcome_of_change(EvaluationChange(kind)) for kind in kinds]
         behind = [printed_figures(one.printed[one.told_before_last :]) for one in each]
         if len({one.num_batches for one in each}) > 1 or len({len(one) for one in behind}) > 1:
             raise ExperimentNotTriedError(
@@ -104,7 +104,7 @@ class EvaluationExperiment:
             raise ExperimentNotTriedError("the evaluation draws random numbers, other ones for each batch")
 
     @cached_property
-    def steady(self) -> list[int]:
+    def steady_figure_indexes(self) -> list[int]:
         """The numbers, by their place in the output, that are the same when nothing is changed.
 
         Raises:
@@ -126,7 +126,7 @@ class EvaluationExperiment:
         Raises:
             ExperimentNotTriedError: the outputs can't be compared.
         """
-        steady = self.steady
+        steady = self.steady_figure_indexes
         before, after = self.figures(EvaluationChange()), self.figures(change)
         if len(before) != len(after):
             raise ExperimentNotTriedError("another count of numbers is printed with the change")
@@ -140,7 +140,7 @@ def evaluation_plan(iterator: Any) -> EvaluationPlan:
     Raises:
         ExperimentNotTriedError: its examples can't be loaded once more.
     """
-    if not cuts_one_size(iterator):
+    if not has_uniform_batches(iterator):
         raise ExperimentNotTriedError(
             "the evaluation's loader does not cut batches of one size out of a data set"
         )
@@ -150,10 +150,10 @@ def evaluation_plan(iterator: Any) -> EvaluationPlan:
     if type(sampler.sampler).__name__ != "SequentialSampler":
         raise ExperimentNotTriedError("the evaluation's examples come in a random order, or are chosen")
     cut = [list(each) for each in sampler]
-    return EvaluationPlan(iterator, cut, _other_size(len(iterator._dataset), sampler.batch_size))
+    return EvaluationPlan(iterator, cut, _other_batch_size(len(iterator._dataset), sampler.batch_size))
 
 
-def _other_size(num_examples: int, size: int) -> int:
+def _other_batch_size(num_examples: int, size: int) -> int:
     """Return another batch size: where all batches are of one size, one with which they are again."""
     if num_examples % size:
         return max(1, int(0.6 * size)) if size > 2 else size + 1

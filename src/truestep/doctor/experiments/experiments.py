@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from truestep.core.random_streams import (
-    host_streams_put_back,
-    torch_streams_put_back,
+    preserve_host_rng,
+    preserve_torch_rng,
 )
 from truestep.doctor.check import Check
-from truestep.doctor.experiments.batch_at_use import UseLook, batch_at_use
+from truestep.doctor.experiments.batch_at_use import DataUseChild, batch_at_use
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.child_goes_on import ChildGoesOn, outcome_of_child
-from truestep.doctor.experiments.course import TrainingCourse, batches_ahead
+from truestep.doctor.experiments.course import TrainingProgress, num_prefetched_batches
 from truestep.doctor.experiments.epoch_experiment import EpochExperiment, epoch_plan
 from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment, evaluation_plan
 from truestep.doctor.experiments.going_on import end_child_with_script
 from truestep.doctor.experiments.loads import examples_handed_over
-from truestep.doctor.experiments.memory_batch import MemoryLook, batch_in_memory
+from truestep.doctor.experiments.memory_batch import MemoryBatchChild, batch_in_memory
 from truestep.doctor.experiments.not_tried import (
     ExperimentNotTriedError,
     RelationNotApplicableError,
@@ -88,7 +88,7 @@ class Experiments:
         found: Callable[[Check, Observation], None],
         failed: Callable[[Check, Exception], None],
     ) -> None:
-        self.course = TrainingCourse()
+        self.course = TrainingProgress()
         self.budget = ExperimentBudget()
         self.records = {each.code: RelationRecord() for each in relations}
         self._history = history
@@ -102,37 +102,40 @@ class Experiments:
         """How long the children took."""
         return self.budget.seconds
 
-    def handed_over(self, iterator: Any, batch: Any) -> Any:
+    def batch_to_hand_over(self, iterator: Any, batch: Any) -> Any:
         """Return a loader's batch; in a child that is forked here, the one that it goes on with."""
         if not self._relations:
             return batch
         try:
-            if self.course.hands_over(iterator, are_models_resting=self._are_models_resting):
-                self._try_out("step", lambda: self._step_experiment(iterator, batch))
+            if self.course.note_batch_handed_over(iterator, are_models_resting=self._are_models_resting):
+                self._try_relations_at("step", lambda: self._step_experiment(iterator, batch))
             if self.course.begins_epoch(iterator):
-                self._try_out("epoch", lambda: self._epoch_experiment(iterator, batch))
+                self._try_relations_at("epoch", lambda: self._epoch_experiment(iterator, batch))
             if self.course.begins_evaluation(iterator, are_models_resting=self._are_models_resting):
-                self._try_out("evaluation", lambda: self._evaluation_experiment(iterator))
+                self._try_relations_at("evaluation", lambda: self._evaluation_experiment(iterator))
         except ChildGoesOn as child:
             return child.batch
         return batch
 
     def stepped(self, record: OptimizerRecord) -> None:
         """An optimizer has stepped; in a child that is forked here the script goes on."""
-        num_stepping, is_only_one = len(self._history.stepping()), len(self._stepping()) == 1
+        num_stepping, is_only_one = (
+            len(self._history.stepped_optimizers()),
+            len(self._active_optimizers()) == 1,
+        )
         if self.course.stepped(record.optimizer, num_stepping, is_only_one=is_only_one):
             self._known_here.clear()
         if not self._relations:
             return
         try:
-            if self.course.steps_from_memory():
-                self.course.looks_at_memory()
-                self._try_out("step", self._memory_experiment, self._look_for_batch)
-            elif self.course.is_step_alone():
-                self.course.looks_at_step()
-                self._try_out("state", self._state_experiment)
+            if self.course.has_steps_without_loader():
+                self.course.note_memory_look()
+                self._try_relations_at("step", self._memory_experiment, self._find_batch_tensors)
+            elif self.course.can_fork_at_step():
+                self.course.note_step_fork()
+                self._try_relations_at("state", self._state_experiment)
                 if not self._known_here:
-                    self._try_out("step alone", self._step_alone_experiment)
+                    self._try_relations_at("step alone", self._step_alone_experiment)
         except ChildGoesOn:
             self._relations = []
 
@@ -140,19 +143,19 @@ class Experiments:
         models = self._history.models
         return bool(models) and not any(each.training for each in models)
 
-    def _try_out(
+    def _try_relations_at(
         self, kind: str, begin: Callable[[], Experiment], look: Callable[[], None] | None = None
     ) -> None:
         tried_at = [each for each in self._relations if each.tried_at == kind]
-        wanted = self._without_batch() if kind == "step alone" else tried_at
-        self.budget.begin_place()
+        wanted = self._relations_without_batch() if kind == "step alone" else tried_at
+        self.budget.reset_child_count()
         try:
             if (obstacle := why_no_fork()) is not None:
                 raise ExperimentNotTriedError(obstacle)
             if look is not None:
                 look()
             # what is asked of the script's objects may draw; the script's streams go on as without
-            with torch_streams_put_back(), host_streams_put_back():
+            with preserve_torch_rng(), preserve_host_rng():
                 experiment = begin()
             if isinstance(experiment, StepExperiment):
                 demand_own_steps(experiment)
@@ -160,50 +163,52 @@ class Experiments:
             # steps without a loader may come beside others, whose reasons say more
             is_told = look is None and not isinstance(why, StepsOfOthersError)
             for each in wanted:
-                self._pass_over(each, why, is_told=is_told)
+                self._record_not_tried(each, why, is_told=is_told)
             return
         except Exception as error:  # noqa: BLE001 - what we look at must not stop the user's training
             for each in wanted:
-                self._give_up(each, error)
+                self._give_up_relation(each, error)
             return
         for each in wanted:
-            if self._is_for(each, experiment):
+            if self._is_tried_in(each, experiment):
                 self._try_relation(each, experiment)
 
-    def _is_for(self, relation: ExperimentRelation, experiment: Experiment) -> bool:
+    def _is_tried_in(self, relation: ExperimentRelation, experiment: Experiment) -> bool:
         """Tell whether a relation is tried here; what needs no batch waits where the step makes its own."""
         is_made = isinstance(experiment, StepExperiment) and experiment.plan.at_use is not None
-        return not (is_made and relation in self._without_batch())
+        return not (is_made and relation in self._relations_without_batch())
 
     def _try_relation(self, relation: ExperimentRelation, experiment: Experiment) -> None:
         process, came = os.getpid(), self.records[relation.code]
         try:
             broken = list(relation.try_out(experiment))
         except ExperimentNotTriedError as why:
-            self._pass_over(relation, why)
+            self._record_not_tried(relation, why)
             return
         except Exception as error:  # noqa: BLE001 - a relation of ours must not stop the user's training
             if os.getpid() != process:
                 end_child_with_script(error)
-            self._give_up(relation, error)
+            self._give_up_relation(relation, error)
             return
         if isinstance(relation, StepRelation) and not relation.needs_batch:
             self._known_here.add(relation.code)
         came.held += not broken
         came.broken += broken
         for each in broken:
-            self._tell(relation, each, experiment.place)
+            self._report_broken(relation, each, experiment.place)
 
-    def _give_up(self, relation: ExperimentRelation, error: Exception) -> None:
+    def _give_up_relation(self, relation: ExperimentRelation, error: Exception) -> None:
         self._failed(relation, error)
         self._relations.remove(relation)
 
-    def _tell(self, relation: ExperimentRelation, broken: BrokenRelation, place: Place) -> None:
+    def _report_broken(self, relation: ExperimentRelation, broken: BrokenRelation, place: Place) -> None:
         self._found(
             relation, Observation(broken.place or place, broken.message, broken.severity, broken.evidence)
         )
 
-    def _pass_over(self, relation: ExperimentRelation, why: Exception, *, is_told: bool = True) -> None:
+    def _record_not_tried(
+        self, relation: ExperimentRelation, why: Exception, *, is_told: bool = True
+    ) -> None:
         came = self.records[relation.code]
         if not is_told:
             came.told_nothing = str(why)
@@ -213,50 +218,52 @@ class Experiments:
             came.not_tried = came.not_tried or str(why)
 
     def _step_experiment(self, iterator: Any, batch: Any) -> StepExperiment:
-        return self._experiment_of(
-            iterator, examples_handed_over(iterator, batch), batches_ahead=batches_ahead()
+        return self._make_step_experiment(
+            iterator, examples_handed_over(iterator, batch), batches_ahead=num_prefetched_batches()
         )
 
-    def _look_for_batch(self) -> None:
+    def _find_batch_tensors(self) -> None:
         """Fork children that tell which tensors the next step is for: what lies in memory, or else what the step makes."""
-        optimizers = [each.optimizer for each in self._stepping()]
+        optimizers = [each.optimizer for each in self._active_optimizers()]
         trained = list(_parameters_by_name(self._history, optimizers).values())
         size = 4 * sum(each.nbytes for each in trained)
         if len(optimizers) == 1:
-            seen = outcome_of_child(self.budget, size, lambda going_on: MemoryLook(going_on, trained))
+            seen = outcome_of_child(self.budget, size, lambda going_on: MemoryBatchChild(going_on, trained))
             if (batch := batch_in_memory(seen)) is not None:
                 self._batch = {"examples": find_examples(batch), "in_memory": batch}
                 return
         turn = self.course.turn or 1
-        seen = outcome_of_child(self.budget, size, lambda going_on: UseLook(going_on, trained, turn))
+        seen = outcome_of_child(self.budget, size, lambda going_on: DataUseChild(going_on, trained, turn))
         made, examples = batch_at_use(seen)
         self._batch = {"examples": examples, "at_use": made}
 
     def _memory_experiment(self) -> StepExperiment:
-        return self._experiment_of(None, **self._batch)
+        return self._make_step_experiment(None, **self._batch)
 
-    def _without_batch(self) -> list[ExperimentRelation]:
+    def _relations_without_batch(self) -> list[ExperimentRelation]:
         """Return the relations of a step that its batch need not be known for."""
         return [each for each in self._relations if isinstance(each, StepRelation) and not each.needs_batch]
 
-    def _stepping(self) -> list[OptimizerRecord]:
+    def _active_optimizers(self) -> list[OptimizerRecord]:
         """Return the optimizers that have stepped and may step again: those of a training that is over are left out."""
-        known = self._history.stepping()
+        known = self._history.stepped_optimizers()
         return [each for each in known if not each.is_left] or known
 
     def _step_alone_experiment(self) -> StepExperiment:
         """Return an experiment with the next steps, whatever their batch is."""
-        return StepExperiment(self._plan(None, Examples(None, 1, {}, {})), watched_user_place(), self.budget)
+        return StepExperiment(
+            self._make_step_plan(None, Examples(None, 1, {}, {})), watched_user_place(), self.budget
+        )
 
-    def _experiment_of(self, iterator: Any, examples: Examples, **more: Any) -> StepExperiment:
-        plan = self._plan(iterator, examples, **more)
+    def _make_step_experiment(self, iterator: Any, examples: Examples, **more: Any) -> StepExperiment:
+        plan = self._make_step_plan(iterator, examples, **more)
         if plan.examples.count < 2:
             raise RelationNotApplicableError("the batch holds a single example")
         place = Place.of_text(plan.at_use.place) if plan.at_use is not None else None
         return StepExperiment(plan, place or watched_user_place(), self.budget)
 
-    def _plan(self, iterator: Any, examples: Examples, **more: Any) -> StepPlan:
-        optimizers = [each.optimizer for each in self._stepping()]
+    def _make_step_plan(self, iterator: Any, examples: Examples, **more: Any) -> StepPlan:
+        optimizers = [each.optimizer for each in self._active_optimizers()]
         has_batch = bool(examples.leaves)
         turn = self.course.turn or 1  # where no batch tells it
         num_steps = max(1, self.course.num_steps if iterator is not None else turn)
@@ -267,7 +274,7 @@ class Experiments:
             optimizers,
             num_steps,
             _layers_by_name(self._history),
-            steps_together=self.course.take_turns(optimizers, num_steps),
+            steps_together=self.course.have_all_stepped_lately(optimizers, num_steps),
             criteria=user_criteria(self._history.models, self._history.names),
             has_batch=has_batch,
             **more,
@@ -289,7 +296,7 @@ class Experiments:
         )
 
     def _state_experiment(self) -> StateExperiment:
-        optimizers = [each.optimizer for each in self._stepping()]
+        optimizers = [each.optimizer for each in self._active_optimizers()]
         made = {id(schedule): place for schedule, place in self._history.schedules}
         return StateExperiment(optimizers, made, watched_user_place(), self.budget)
 
@@ -307,7 +314,7 @@ class Experiments:
         if relation is not None and relation.tried_at in _NO_PLACE:
             return "not applicable", _NO_PLACE[relation.tried_at]
         return "not tried", (
-            self.course.has_obstacle and self.course.why_not
+            self.course.has_passed_over_batches and self.course.why_not
         ) or record.told_nothing or self.course.why_not
 
     def why_not_tried(self, code: str) -> str:

@@ -32,7 +32,7 @@ class PrintedFigure:
         """How many digits say something."""
         return len(self.text.lower().partition("e")[0].replace(".", "").lstrip("-0"))
 
-    def is_as(self, value: float) -> bool:
+    def is_rounding_of(self, value: float) -> bool:
         """Tell whether it is a value, as far as it is printed."""
         return abs(self.value - value) <= 1e-6 * abs(value) + 0.51 * self.rounding
 

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from truestep.doctor.experiments.sight import address_of, tensors_within
-from truestep.doctor.relations.graph import nodes_behind
+from truestep.doctor.relations.graph import walk_graph_nodes
 
 _READS = frozenset({"item", "tolist", "numpy", "__array__", "__float__", "__int__", "__index__"})
 
 
-class CallsCounted(TorchFunctionMode):
+class TorchCallCounter(TorchFunctionMode):
     """Counts calls of torch, and does something before one of them.
 
     Args:
@@ -34,7 +34,7 @@ class CallsCounted(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class FirstUse(TorchFunctionMode):
+class LossStartFinder(TorchFunctionMode):
     """Finds the call with which each step's loss begins, and whether numbers of the model are read behind it.
 
     Args:
@@ -59,7 +59,7 @@ class FirstUse(TorchFunctionMode):
 
     def goes_backward(self, roots: Iterable[Tensor]) -> None:
         """Note the first call of a loss."""
-        number = min(_sequence_numbers(roots), default=None)
+        number = min(_graph_sequence_numbers(roots), default=None)
         if number is not None:
             call = max(0, bisect_right(self._numbers, number) - 1)
             self._first = call if self._first is None else min(call, self._first)
@@ -70,6 +70,6 @@ class FirstUse(TorchFunctionMode):
         return first, first is not None and self._last_read > first
 
 
-def _sequence_numbers(roots: Iterable[Tensor]) -> Iterable[int]:
+def _graph_sequence_numbers(roots: Iterable[Tensor]) -> Iterable[int]:
     """Yield the numbers of a graph's operations; leaves, which have the largest number there is, are left out."""
-    return (node._sequence_nr() for node in nodes_behind(roots) if node.next_functions)
+    return (node._sequence_nr() for node in walk_graph_nodes(roots) if node.next_functions)

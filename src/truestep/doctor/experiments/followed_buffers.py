@@ -16,7 +16,7 @@ _SEED = 7
 _UPDATED = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
 
 
-class FollowedBuffers(StepFollower):
+class BufferFollower(StepFollower):
     """Within it batch norms move their statistics, which they don't in other children.
 
     Args:
@@ -32,10 +32,10 @@ class FollowedBuffers(StepFollower):
         super().__init__(buffers={}, added={})
         self._layers = layers
         drawn = torch.Generator().manual_seed(_SEED)
-        for name, each in self._buffers().items() if by else ():
+        for name, each in self._float_buffers().items() if by else ():
             noise = torch.rand(each.shape, generator=drawn).to(each) * max(float(each.abs().mean()), 0.1) * by
             each.data.add_(noise)
-            self.found["added"][name] = self._sampled(noise)
+            self.found["added"][name] = self._sample_buffer(noise)
 
     def followed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Have a batch norm move its statistics as in the training."""
@@ -48,10 +48,12 @@ class FollowedBuffers(StepFollower):
 
     def tell(self, seen: ChildOutcome) -> None:
         """Tell of the buffers as they are now."""
-        self.found["buffers"] = {name: self._sampled(each) for name, each in self._buffers().items()}
+        self.found["buffers"] = {
+            name: self._sample_buffer(each) for name, each in self._float_buffers().items()
+        }
         super().tell(seen)
 
-    def _buffers(self) -> dict[str, Tensor]:
+    def _float_buffers(self) -> dict[str, Tensor]:
         """Return the buffers of fractions, as they are now."""
         return {
             f"{name}.{own}".strip("."): each
@@ -60,5 +62,5 @@ class FollowedBuffers(StepFollower):
             if layer.training and each.is_floating_point() and each.numel() > 1
         }
 
-    def _sampled(self, buffer: Tensor) -> Tensor:
+    def _sample_buffer(self, buffer: Tensor) -> Tensor:
         return sampled_numbers(buffer, len(self._layers)).clone()

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from truestep.core.frames import is_library_file
 from truestep.doctor.experiments.going_on import unseen
-from truestep.doctor.experiments.norms_of_gradients import NormsOfGradients
+from truestep.doctor.experiments.norms_of_gradients import GradientNormTracker
 from truestep.doctor.experiments.outcome import ChildOutcome
-from truestep.doctor.experiments.step_follower import NotedTensors, StepFollower, line_of, users_frame
-from truestep.doctor.experiments.taken_for_logits import TakenForLogits
-from truestep.doctor.relations.graph import nodes_behind
+from truestep.doctor.experiments.step_follower import StepFollower, TensorNotes, frame_line_text, users_frame
+from truestep.doctor.experiments.taken_for_logits import SharesAsLogitsFinder
+from truestep.doctor.relations.graph import walk_graph_nodes
 from truestep.doctor.runtime.operations import watched_operation_name, watched_operation_tensors
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
@@ -45,7 +45,7 @@ _ROUNDINGS = 8
 _TWO = 2
 
 
-class FollowedOperands(StepFollower):
+class OperandFollower(StepFollower):
     """Within it conditions and pairs of operands are followed until a backward.
 
     Args:
@@ -71,12 +71,12 @@ class FollowedOperands(StepFollower):
         self.found.update(num_gradients=0, num_logits=0)
         self.drops = False
         self._flipped, self._chooses_others = flipped, chosen
-        self._from = NotedTensors[frozenset[str]]()  # conditions that a value is made of
-        self._bounded = NotedTensors[str]()  # what gave a value whose sign is known
-        self._spread = NotedTensors[bool]()  # views with an axis more than what they are of
+        self._from = TensorNotes[frozenset[str]]()  # conditions that a value is made of
+        self._bounded = TensorNotes[str]()  # what gave a value whose sign is known
+        self._spread = TensorNotes[bool]()  # views with an axis more than what they are of
         self._sided: dict[str, str] = {}
-        self._norms = NormsOfGradients()
-        self._logits = TakenForLogits()
+        self._norms = GradientNormTracker()
+        self._logits = SharesAsLogitsFinder()
 
     def followed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Look at an operation's operands; give others where that is asked."""
@@ -86,14 +86,14 @@ class FollowedOperands(StepFollower):
             return result
         with unseen():
             caller = sys._getframe(2)
-            self.drops |= "dropout" in name and _has_rate(args, kwargs)
+            self.drops |= "dropout" in name and _has_dropout_rate(args, kwargs)
             if not is_library_file(caller.f_code.co_filename):
-                self._note_twins(name, given, line_of(caller))
+                self._note_equal_operands(name, given, frame_line_text(caller))
             taken = self._logits.look(name, result, given, args, kwargs)
             self.found["num_logits"] += taken is not None
-            self._note_meaning(shares=taken, of_parts=self._norms.look(name, result, given, args))
-            self._note_form(name, result, given, args)
-            return self._chosen(name, result, given, args)
+            self._note_mistaken_operands(shares=taken, of_parts=self._norms.look(name, result, given, args))
+            self._note_new_axis_and_sign(name, result, given, args)
+            return self._result_noting_conditions(name, result, given, args)
 
     def __enter__(self) -> Self:
         """Follow gradients that are taken, too."""
@@ -116,48 +116,52 @@ class FollowedOperands(StepFollower):
             if frame is not None and (kwargs.get("create_graph") or (len(args) > _TWO and args[2])):
                 self.found["num_gradients"] += 1
                 with unseen():
-                    self._norms.taken(_several(outputs), found)
-                    if _is_flat(_several(outputs), _several(inputs), found):
-                        self.note("flat", line_of(frame))
+                    self._norms.taken(_as_tensor_list(outputs), found)
+                    if _are_rounding_gradients(_as_tensor_list(outputs), _as_tensor_list(inputs), found):
+                        self.note("flat", frame_line_text(frame))
             return found
 
         return grad
 
-    def _note_meaning(self, **meanings: Any) -> None:
+    def _note_mistaken_operands(self, **meanings: Any) -> None:
         """Note the line of an operation whose operands mean something else than it takes them for."""
         for kind, told in meanings.items():
             if told and (frame := users_frame()) is not None:
-                self.found[kind].setdefault(line_of(frame), told)
+                self.found[kind].setdefault(frame_line_text(frame), told)
 
-    def _note_form(self, name: str, result: Tensor, given: Sequence[Tensor], args: Sequence[Any]) -> None:
+    def _note_new_axis_and_sign(
+        self, name: str, result: Tensor, given: Sequence[Tensor], args: Sequence[Any]
+    ) -> None:
         """Note a view with an axis more, and a value whose sign is known."""
         source = given[0]
         is_view = name in _NEW_AXIS and result.data_ptr() == source.data_ptr()
         if is_view and ((result.ndim > source.ndim and 1 in result.shape) or self._spread.get(source)):
             self._spread[result] = True
         before = self._bounded.get(source)
-        if name in _NOT_NEGATIVE or (name in ("pow", "__pow__") and _is_even(args[1:])):
+        if name in _NOT_NEGATIVE or (name in ("pow", "__pow__") and _is_even_exponent(args[1:])):
             self._bounded[result] = name
         elif name in _KEEP_SIGN and before is not None:
             self._bounded[result] = before if name != "sum" else "square"  # a sum of shares may be above 1
 
-    def _note_twins(self, name: str, given: Sequence[Tensor], line: str) -> None:
+    def _note_equal_operands(self, name: str, given: Sequence[Tensor], line: str) -> None:
         if name not in _PAIR or len(given) != _TWO:
             return
         one, other = given
-        if name == "add" and _are_same_apart(one, other):
+        if name == "add" and _are_equal_with_own_graphs(one, other):
             self.note("doubled", line)
         if one is other or one.shape != other.shape or one.stride() != other.stride() or one.numel() == 1:
             return
         if all(map(self._spread.get, given)) and one.data_ptr() == other.data_ptr():
             self.note("twins", line)
 
-    def _chosen(self, name: str, result: Tensor, given: Sequence[Tensor], args: Sequence[Any]) -> Tensor:
+    def _result_noting_conditions(
+        self, name: str, result: Tensor, given: Sequence[Tensor], args: Sequence[Any]
+    ) -> Tensor:
         """Return an operation's result, having noted which conditions it comes of."""
         own = [self._from.get(each) or frozenset() for each in given]
         made = frozenset().union(*own)
         if not made and name in _COMPARE and result.dtype is torch.bool and result.numel() > 1:
-            return self._condition(name, result, given, args)
+            return self._follow_comparison(name, result, given, args)
         if not made:
             return result
         if all(own):
@@ -169,14 +173,16 @@ class FollowedOperands(StepFollower):
                 return result * 1.5 + 0.1
         return result
 
-    def _condition(self, name: str, result: Tensor, given: Sequence[Tensor], args: Sequence[Any]) -> Tensor:
+    def _follow_comparison(
+        self, name: str, result: Tensor, given: Sequence[Tensor], args: Sequence[Any]
+    ) -> Tensor:
         frame = users_frame()
         if frame is None:
             return result
-        told = f"{_COMPARE[name]}@{frame.f_lasti} {line_of(frame)}"
+        told = f"{_COMPARE[name]}@{frame.f_lasti} {frame_line_text(frame)}"
         known = self._bounded.get(given[0])
         if known is not None and given[0] is args[0] and len(args) == _TWO:
-            why = _answer(_COMPARE[name], known, args[1])
+            why = _why_comparison_is_fixed(_COMPARE[name], known, args[1])
             if why is not None:
                 self._sided[told] = why
         if told == self._flipped:
@@ -185,15 +191,21 @@ class FollowedOperands(StepFollower):
         return result
 
 
-def _several(given: Any) -> list[Tensor]:
+def _as_tensor_list(given: Any) -> list[Tensor]:
     return [given] if isinstance(given, Tensor) else list(given)
 
 
-def _is_flat(outputs: Sequence[Tensor], inputs: Sequence[Tensor], found: Sequence[Tensor | None]) -> bool:
+def _are_rounding_gradients(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], found: Sequence[Tensor | None]
+) -> bool:
     """Tell gradients that are rounding and no more, where shares that sum to 1 lie on the way."""
     pairs = [(each, one) for each, one in zip(inputs, found, strict=True) if one is not None]
     size = sum(float(each.detach().abs().sum()) for each in outputs)
-    if not pairs or not size or not any(_NORMED.search(each) for each in _operations_behind(outputs, inputs)):
+    if (
+        not pairs
+        or not size
+        or not any(_NORMED.search(each) for each in _operations_between(outputs, inputs))
+    ):
         return False
     reach = max(
         float(one.detach().abs().max()) * max(1.0, float(each.detach().abs().max())) for each, one in pairs
@@ -201,12 +213,12 @@ def _is_flat(outputs: Sequence[Tensor], inputs: Sequence[Tensor], found: Sequenc
     return reach <= _ROUNDINGS * torch.finfo(pairs[0][1].dtype).eps * size
 
 
-def _operations_behind(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterator[str]:
+def _operations_between(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterator[str]:
     """Yield the operations between inputs and outputs, by their nodes' names."""
-    return (node.name() for node in nodes_behind(outputs, {each.grad_fn for each in inputs}))
+    return (node.name() for node in walk_graph_nodes(outputs, {each.grad_fn for each in inputs}))
 
 
-def _are_same_apart(one: Tensor, other: Tensor) -> bool:
+def _are_equal_with_own_graphs(one: Tensor, other: Tensor) -> bool:
     """Tell two values with graphs of their own that are the same numbers, and not all 0."""
     if (
         one.grad_fn is None
@@ -218,18 +230,18 @@ def _are_same_apart(one: Tensor, other: Tensor) -> bool:
     return bool(torch.equal(one, other)) and bool(one.any()) and bool(one.isfinite().all())
 
 
-def _has_rate(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def _has_dropout_rate(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Tell a dropout that drops something; what can't be told does."""
     rates = [each for each in (*args[1:], *kwargs.values()) if isinstance(each, float)]
     is_off = kwargs.get("training", kwargs.get("train")) is False or any(each is False for each in args)
     return not is_off and (not rates or any(rates))
 
 
-def _is_even(exponent: Sequence[Any]) -> bool:
+def _is_even_exponent(exponent: Sequence[Any]) -> bool:
     return bool(exponent) and isinstance(exponent[0], (int, float)) and exponent[0] % 2 == 0
 
 
-def _answer(sign: str, name: str, bound: Any) -> str | None:
+def _why_comparison_is_fixed(sign: str, name: str, bound: Any) -> str | None:
     """Return why a comparison has one answer, None where it may have both."""
     if isinstance(bound, Tensor) and bound.numel() != 1:
         return None

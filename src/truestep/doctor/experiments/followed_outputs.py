@@ -8,21 +8,21 @@ import torch
 from torch import Tensor
 
 from truestep.doctor.experiments.going_on import unseen
-from truestep.doctor.experiments.step_follower import StepFollower, line_of, users_frame
-from truestep.doctor.relations.graph import nodes_behind
+from truestep.doctor.experiments.step_follower import StepFollower, frame_line_text, users_frame
+from truestep.doctor.relations.graph import walk_graph_nodes
 from truestep.doctor.runtime.operations import watched_operation_tensors
 
 _LEAST_NUMBERS = 8
 _LEAST_SHARE = 0.02  # of the mean size of a gradient
 
 
-class _Meeting(NamedTuple):
+class _OutputTargetPair(NamedTuple):
     output: Tensor
     targets: Tensor
     line: str
 
 
-class FollowedOutputs(StepFollower):
+class OutputFollower(StepFollower):
     """Within it outputs are followed until a backward.
 
     It finds:
@@ -33,18 +33,18 @@ class FollowedOutputs(StepFollower):
 
     def __init__(self) -> None:
         super().__init__(pushed=[], num_met=0)
-        self._met: list[_Meeting] = []
+        self._met: list[_OutputTargetPair] = []
 
     def followed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Look for outputs beside targets."""
         with unseen():
-            self._look(watched_operation_tensors(args, dict(kwargs)))
+            self._note_output_target_pairs(watched_operation_tensors(args, dict(kwargs)))
         return func(*args, **kwargs)
 
     def goes_backward(self, roots: Sequence[Any]) -> None:
         """Keep the gradients of what the whole loss is computed from."""
         super().goes_backward(roots)
-        self._met = [each for each in self._met if _is_all(each.output, roots)]
+        self._met = [each for each in self._met if _is_only_way_to_loss(each.output, roots)]
         self.found["num_met"] += len(self._met)
         for each in self._met:
             each.output.retain_grad()
@@ -63,17 +63,17 @@ class FollowedOutputs(StepFollower):
         self._met = []
         super().went_backward()
 
-    def _look(self, given: Sequence[Tensor]) -> None:
+    def _note_output_target_pairs(self, given: Sequence[Tensor]) -> None:
         frame = users_frame()
         if frame is None or not torch.is_grad_enabled():
             return
         for output in given:
             for targets in given:
-                if _may_meet(output, targets) and _are_zero_and_one(targets):
-                    self._met.append(_Meeting(output, targets, line_of(frame)))
+                if _can_be_output_and_target(output, targets) and _are_binary_targets(targets):
+                    self._met.append(_OutputTargetPair(output, targets, frame_line_text(frame)))
 
 
-def _may_meet(output: Tensor, targets: Tensor) -> bool:
+def _can_be_output_and_target(output: Tensor, targets: Tensor) -> bool:
     return (
         output.grad_fn is not None
         and output.is_floating_point()
@@ -84,12 +84,12 @@ def _may_meet(output: Tensor, targets: Tensor) -> bool:
     )
 
 
-def _are_zero_and_one(targets: Tensor) -> bool:
+def _are_binary_targets(targets: Tensor) -> bool:
     ones = targets == 1
     return bool(ones.any()) and bool((ones | (targets == 0)).all()) and not bool(ones.all())
 
 
-def _is_all(output: Tensor, roots: Sequence[Any]) -> bool:
+def _is_only_way_to_loss(output: Tensor, roots: Sequence[Any]) -> bool:
     """Tell whether every way from the loss to a parameter goes through an output, and none to another leaf."""
-    beside = nodes_behind(roots, {output.grad_fn})
-    return not any(hasattr(node, "variable") for node in beside) and output.grad_fn in nodes_behind(roots)
+    beside = walk_graph_nodes(roots, {output.grad_fn})
+    return not any(hasattr(node, "variable") for node in beside) and output.grad_fn in walk_graph_nodes(roots)

@@ -12,7 +12,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from truestep.core.frames import is_library_file
 from truestep.core.trees import tree_leaves
 from truestep.doctor.experiments.step_follower import StepFollower
-from truestep.doctor.relations.trials.cuts import inner_nodes
+from truestep.doctor.relations.trials.cuts import non_leaf_nodes
 from truestep.doctor.runtime.frames import watched_user_place
 
 # to a result of which nobody else knows: its entry, and the argument of the call that counts
@@ -29,12 +29,12 @@ class LayerResult:
 
 
 @dataclass
-class _Call:
+class _ModuleCall:
     module: nn.Module
     results: list[LayerResult] = field(default_factory=list)
 
 
-class FollowedResults(StepFollower):
+class LayerResultFollower(StepFollower):
     """Within it each result is followed until a backward.
 
     Args:
@@ -47,12 +47,12 @@ class FollowedResults(StepFollower):
     def __init__(self, layers: Mapping[str, nn.Module]) -> None:
         super().__init__(lost=[])
         self._names = {id(module): name for name, module in layers.items()}
-        self._calls: list[_Call] = []
+        self._calls: list[_ModuleCall] = []
         self._dropped: list[LayerResult] = []  # by the forward that called for them
         self._used: set[int] = set()
 
     def __enter__(self) -> Self:
-        register_module_forward_pre_hook(self._before)
+        register_module_forward_pre_hook(self._before_forward)
         register_module_forward_hook(self._after_forward)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -66,7 +66,7 @@ class FollowedResults(StepFollower):
     def goes_backward(self, roots: Sequence[Any]) -> None:
         """Note what is lost by now; what a backward computes anew is not followed."""
         super().goes_backward(roots)
-        reached = inner_nodes([each for each in roots if isinstance(each, Tensor)])
+        reached = non_leaf_nodes([each for each in roots if isinstance(each, Tensor)])
         waiting, self._dropped = self._dropped, []
         while waiting:
             each = waiting.pop(0)
@@ -75,9 +75,9 @@ class FollowedResults(StepFollower):
             if is_lost and sys.getrefcount(each.value) <= _OWN_REFERENCES:
                 self.note("lost", told)
 
-    def _before(self, module: nn.Module, _args: Any) -> None:
+    def _before_forward(self, module: nn.Module, _args: Any) -> None:
         if not self._rests:
-            self._calls.append(_Call(module))
+            self._calls.append(_ModuleCall(module))
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> Any:
         if self._rests or not any(each.module is module for each in self._calls):
@@ -89,7 +89,7 @@ class FollowedResults(StepFollower):
         self._dropped += [each for each in call.results if id(each.value) not in known]
         if len(returned) != 1 or returned[0] is not output or output.grad_fn is None:
             return None  # of several results some are often for nothing
-        if not self._calls or _is_of_library(self._calls[-1].module) or getattr(module, "inplace", False):
+        if not self._calls or _is_library_module(self._calls[-1].module) or getattr(module, "inplace", False):
             return None
         # what a layer at rest hands through is followed as a tensor of its own
         result = output.view_as(output) if any(each is output for each in args) else output
@@ -99,6 +99,6 @@ class FollowedResults(StepFollower):
         return result
 
 
-def _is_of_library(module: nn.Module) -> bool:
+def _is_library_module(module: nn.Module) -> bool:
     code = getattr(type(module).forward, "__code__", None)
     return code is None or is_library_file(code.co_filename)

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from truestep.core.call_site import is_named_beside_another, name_never_read, start_of_statement
-from truestep.core.frames import frame_of_user
+from truestep.core.call_site import is_in_tuple_assignment, start_of_statement, unread_result_name
+from truestep.core.frames import innermost_user_frame
 from truestep.doctor.experiments.going_on import unseen
 from truestep.doctor.experiments.outcome import ChildOutcome
-from truestep.doctor.experiments.step_follower import NotedTensors, StepFollower, line_of, users_frame
-from truestep.doctor.relations.graph import nodes_behind
+from truestep.doctor.experiments.step_follower import StepFollower, TensorNotes, frame_line_text, users_frame
+from truestep.doctor.relations.graph import walk_graph_nodes
 from truestep.doctor.runtime.operations import watched_operation_name, watched_operation_tensors
 
 # they give the same numbers, or none of what they are given
@@ -51,7 +51,7 @@ class _UnreadValue:
     unpacked: str | None  # of data that is named beside other data: what tells its numbers
 
 
-class FollowedValues(StepFollower):
+class ValueFollower(StepFollower):
     """Within it values are followed until a backward.
 
     Args:
@@ -67,8 +67,8 @@ class FollowedValues(StepFollower):
         self._names = {id(each): name for name, each in parameters.items()}
         self._spoiled = spoiled
         self._found: list[_UnreadValue] = []
-        self._figures = NotedTensors[bool]()  # computed from what has a graph, without one
-        self._statements = NotedTensors[_Statement]()  # that computed it
+        self._figures = TensorNotes[bool]()  # computed from what has a graph, without one
+        self._statements = TensorNotes[_Statement]()  # that computed it
         self._read = set[str]()  # what tells the numbers of data that is read
         self._unpacked: dict[str, str] = {}  # the same of what is unread, by its name and line
 
@@ -83,13 +83,13 @@ class FollowedValues(StepFollower):
         if frame is None or not given or is_in_place:
             return result
         with unseen():
-            return self._computed(result, name, given, frame)
+            return self._note_computed_value(result, name, given, frame)
 
     def goes_backward(self, roots: Sequence[Any]) -> None:
         """Note what is not read; beside the loss, where the loop itself computes it, figures are for readers."""
         super().goes_backward(roots)
         found, self._found = self._found, []
-        loops = set(_codes_of_stack())
+        loops = set(_user_stack_codes())
         for each in found:
             if not (each.is_figure and each.code in loops):
                 self.found["unread"][each.told] = list(each.parameters)
@@ -104,7 +104,9 @@ class FollowedValues(StepFollower):
         }
         super().tell(seen)
 
-    def _computed(self, result: Tensor, name: str, given: Sequence[Tensor], frame: FrameType) -> Tensor:
+    def _note_computed_value(
+        self, result: Tensor, name: str, given: Sequence[Tensor], frame: FrameType
+    ) -> Tensor:
         numbers = given[:1] if name in _CHOOSE else given  # others say which of them
         if not result.requires_grad and any(
             each.requires_grad or self._figures.get(each) for each in numbers
@@ -115,26 +117,26 @@ class FollowedValues(StepFollower):
         if name in _HAND_THROUGH and self._statements.get(given[0]) != statement:
             return result
         self._statements[result] = statement
-        unread = name_never_read(frame.f_code, frame.f_lasti)
-        numbers_told = None if result.requires_grad else _numbers_told(name, result)
+        unread = unread_result_name(frame.f_code, frame.f_lasti)
+        numbers_told = None if result.requires_grad else _data_fingerprint(name, result)
         if unread is None:
             self._read |= {numbers_told} if numbers_told is not None else set()
             return result
-        told = f"{unread} {line_of(frame)}"
+        told = f"{unread} {frame_line_text(frame)}"
         is_figure = not _CALLED_MASK.search(unread) and (name in _FOR_READERS or not result.requires_grad)
-        beside = is_named_beside_another(frame.f_code, frame.f_lasti)
-        parameters, unpacked = tuple(self._leaves(result)), numbers_told if beside else None
+        beside = is_in_tuple_assignment(frame.f_code, frame.f_lasti)
+        parameters, unpacked = tuple(self._leaf_parameter_names(result)), numbers_told if beside else None
         self._found.append(_UnreadValue(told, frame.f_code, is_figure, parameters, unpacked))
-        return _other_numbers(result) if told in self._spoiled else result
+        return _altered_values(result) if told in self._spoiled else result
 
-    def _leaves(self, value: Tensor) -> Iterator[str]:
+    def _leaf_parameter_names(self, value: Tensor) -> Iterator[str]:
         """Yield the names of parameters that a value is computed from."""
-        for node in nodes_behind([value]):
+        for node in walk_graph_nodes([value]):
             if (name := self._names.get(id(getattr(node, "variable", None)))) is not None:
                 yield name
 
 
-def _numbers_told(name: str, value: Tensor) -> str | None:
+def _data_fingerprint(name: str, value: Tensor) -> str | None:
     """Return what tells the numbers of data that an operation made; None for what is large, or stands for many rows in `vmap`."""
     if value.numel() > _MOST_NUMBERS or value.layout is not torch.strided:
         return None
@@ -144,7 +146,7 @@ def _numbers_told(name: str, value: Tensor) -> str | None:
     return f"{name} {tuple(value.shape)} {hashlib.sha256(numbers).hexdigest()}"
 
 
-def _other_numbers(value: Tensor) -> Tensor:
+def _altered_values(value: Tensor) -> Tensor:
     if value.dtype is torch.bool:
         return ~value
     return (
@@ -152,8 +154,8 @@ def _other_numbers(value: Tensor) -> Tensor:
     )
 
 
-def _codes_of_stack() -> Iterator[CodeType]:
-    frame = frame_of_user(sys._getframe(1))
+def _user_stack_codes() -> Iterator[CodeType]:
+    frame = innermost_user_frame(sys._getframe(1))
     while frame is not None:
         yield frame.f_code
-        frame = frame_of_user(frame.f_back)
+        frame = innermost_user_frame(frame.f_back)

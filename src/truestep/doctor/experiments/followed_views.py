@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from truestep.doctor.experiments.going_on import unseen
-from truestep.doctor.experiments.step_follower import NotedTensors, StepFollower, line_of, users_frame
+from truestep.doctor.experiments.step_follower import StepFollower, TensorNotes, frame_line_text, users_frame
 from truestep.doctor.runtime.operations import watched_operation_tensors
 
 # they put other numbers in the place of those that were there, where sums and products go on from them
@@ -25,7 +25,7 @@ class _View(NamedTuple):
     span: tuple[int, int]  # of memory
 
 
-class FollowedViews(StepFollower):
+class ViewFollower(StepFollower):
     """Within it views are followed until a backward.
 
     Args:
@@ -40,7 +40,7 @@ class FollowedViews(StepFollower):
         super().__init__(overwritten=[], num_written=0)
         self._apart = apart
         self._views: dict[int, _View] = {}
-        self._changed = NotedTensors[str]()  # that another view wrote to, and where
+        self._changed = TensorNotes[str]()  # that another view wrote to, and where
 
     def followed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Look at what is read and written."""
@@ -48,32 +48,36 @@ class FollowedViews(StepFollower):
         with unseen():
             given = watched_operation_tensors(args, dict(kwargs))
             is_write = name in _OVERWRITE and bool(given) and given[0] is args[0]
-            self._look_at_reads(given[1:] if is_write else given)
+            self._note_overwritten_reads(given[1:] if is_write else given)
             if is_write:
                 self.found["num_written"] += 1
-                self._writes(given[0], given[1:])
+                self._note_overlapping_write(given[0], given[1:])
         result = func(*args, **kwargs)
         with unseen():
             if isinstance(result, Tensor) and given and result is not given[0]:
-                self._note(result, given[0])
+                self._note_view(result, given[0])
         return result
 
-    def _note(self, result: Tensor, source: Tensor) -> None:
-        if not result.numel() or len(self._views) > _MOST_VIEWS or _memory(result) != _memory(source):
+    def _note_view(self, result: Tensor, source: Tensor) -> None:
+        if (
+            not result.numel()
+            or len(self._views) > _MOST_VIEWS
+            or _storage_address(result) != _storage_address(source)
+        ):
             return
         form = (result.storage_offset(), result.shape, result.stride())
-        self._views[id(result)] = _View(weakref.ref(result), id(source), form, _span(result))
+        self._views[id(result)] = _View(weakref.ref(result), id(source), form, _address_range(result))
 
-    def _look_at_reads(self, given: Sequence[Tensor]) -> None:
+    def _note_overwritten_reads(self, given: Sequence[Tensor]) -> None:
         for each in given:
             if (line := self._changed.get(each)) is not None:
                 self.note("overwritten", line)
 
-    def _writes(self, target: Tensor, beside: Sequence[Tensor]) -> None:
+    def _note_overlapping_write(self, target: Tensor, beside: Sequence[Tensor]) -> None:
         own, frame = self._views.get(id(target)), users_frame()
         if own is None or own.value() is not target or frame is None:
             return
-        line = line_of(frame)
+        line = frame_line_text(frame)
         for each in self._views.values():
             other = each.value()
             if other is None or other is target or any(other is one for one in beside):
@@ -85,14 +89,14 @@ class FollowedViews(StepFollower):
             target.data = target.data.clone()
 
 
-def _memory(value: Tensor) -> int:
+def _storage_address(value: Tensor) -> int:
     try:
         return value.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):  # of no memory
         return -1
 
 
-def _span(value: Tensor) -> tuple[int, int]:
+def _address_range(value: Tensor) -> tuple[int, int]:
     first = value.data_ptr()
     last = sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
     return first, first + (last + 1) * value.element_size()

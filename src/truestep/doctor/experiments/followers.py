@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping
 from torch import Tensor, nn
 
 from truestep.doctor.experiments.changes import Change
-from truestep.doctor.experiments.followed_buffers import FollowedBuffers
-from truestep.doctor.experiments.followed_operands import FollowedOperands
-from truestep.doctor.experiments.followed_outputs import FollowedOutputs
-from truestep.doctor.experiments.followed_results import FollowedResults
-from truestep.doctor.experiments.followed_values import FollowedValues
-from truestep.doctor.experiments.followed_views import FollowedViews
+from truestep.doctor.experiments.followed_buffers import BufferFollower
+from truestep.doctor.experiments.followed_operands import OperandFollower
+from truestep.doctor.experiments.followed_outputs import OutputFollower
+from truestep.doctor.experiments.followed_results import LayerResultFollower
+from truestep.doctor.experiments.followed_values import ValueFollower
+from truestep.doctor.experiments.followed_views import ViewFollower
 from truestep.doctor.experiments.step_follower import StepFollower
 
 
-def followers_of(
+def make_followers(
     change: Change, layers: Mapping[str, nn.Module], parameters: Mapping[str, Tensor]
 ) -> list[StepFollower]:
     """Return what a child follows its operations with, for what is asked besides."""
     made: dict[str, Callable[[], list[StepFollower]]] = {
-        "results": lambda: [FollowedResults(layers), FollowedValues(parameters, change.spoiled)],
-        "operands": lambda: [FollowedOperands(change.flipped, change.chosen)],
-        "views": lambda: [FollowedViews(change.apart)],
-        "outputs": lambda: [FollowedOutputs()],
-        "buffers": lambda: [FollowedBuffers(layers, change.by)],
+        "results": lambda: [LayerResultFollower(layers), ValueFollower(parameters, change.spoiled)],
+        "operands": lambda: [OperandFollower(change.flipped, change.chosen)],
+        "views": lambda: [ViewFollower(change.apart)],
+        "outputs": lambda: [OutputFollower()],
+        "buffers": lambda: [BufferFollower(layers, change.by)],
     }
     return made[change.follows]() if change.follows else []

@@ -13,7 +13,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 from truestep.doctor.experiments.outcome import ChildOutcome
-from truestep.doctor.forks.fork import GoingOn
+from truestep.doctor.forks.fork import ContinuingChild
 
 _alive: list["ChildLife"] = []
 
@@ -34,7 +34,7 @@ class ChildLife:
     """
 
     def __init__(
-        self, going_on: GoingOn, finish: Callable[[ChildOutcome], None] = lambda _seen: None
+        self, going_on: ContinuingChild, finish: Callable[[ChildOutcome], None] = lambda _seen: None
     ) -> None:
         self.seen = ChildOutcome()
         self._going_on = going_on
@@ -46,21 +46,21 @@ class ChildLife:
         """Keep what is printed and logged from here on."""
         sys.stdout = sys.stderr = self._output
         logging.raiseExceptions = False
-        from truestep.doctor.forks.kept_files import KeptFiles  # for Linux alone
-        from truestep.doctor.forks.native_writers import keep_what_libraries_write
+        from truestep.doctor.forks.kept_files import InMemoryFiles  # for Linux alone
+        from truestep.doctor.forks.native_writers import redirect_library_writes
 
-        files = KeptFiles()
-        files.put_in_place()
-        keep_what_libraries_write(files)
-        _print_what_is_for_a_board()
-        logging.getLogger().addHandler(_LogKept(self._output))
+        files = InMemoryFiles()
+        files.patch_file_functions()
+        redirect_library_writes(files)
+        _print_tensorboard_scalars()
+        logging.getLogger().addHandler(_CapturingLogHandler(self._output))
 
     @property
-    def num_told(self) -> int:
+    def num_captured_characters(self) -> int:
         """How many characters were printed or logged, but for those that were forgotten."""
         return self._output.tell()
 
-    def told_since_forgotten(self) -> str:
+    def captured_output(self) -> str:
         """Return what was printed or logged, but for what was forgotten."""
         return self._output.getvalue()
 
@@ -79,7 +79,7 @@ class ChildLife:
         self._going_on.tell(written)
 
 
-def _print_what_is_for_a_board() -> None:
+def _print_tensorboard_scalars() -> None:
     """Print figures for TensorBoard: its files are closed to a child, and the thread that empties its queue is not there."""
     if (board := sys.modules.get("torch.utils.tensorboard.writer")) is not None:
         vars(board)["SummaryWriter"].add_scalar = _add_scalar
@@ -93,7 +93,7 @@ def _add_scalar(_writer: Any, tag: str, scalar_value: Any, *_: Any, **__: Any) -
     sys.stdout.write(f"{tag}: {float(scalar_value)}\n")
 
 
-class _LogKept(logging.Handler):
+class _CapturingLogHandler(logging.Handler):
     """Writes messages of the root logger where the child's output is kept."""
 
     def __init__(self, output: io.StringIO) -> None:

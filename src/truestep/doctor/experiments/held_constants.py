@@ -47,29 +47,31 @@ class HeldConstants(TorchFunctionMode):
     def moves(self, parameters: Iterable[Tensor]) -> None:
         """Keep what parameters are before they are moved, for their copies."""
         self._before = {address_of(each): each.detach().clone() for each in parameters}
-        torch.Tensor.__deepcopy__ = self._copying(torch.Tensor.__deepcopy__)  # type: ignore[method-assign]
-        torch.nn.Parameter.__deepcopy__ = self._copying(torch.nn.Parameter.__deepcopy__)  # type: ignore[method-assign]
+        torch.Tensor.__deepcopy__ = self._wrap_deepcopy(torch.Tensor.__deepcopy__)  # type: ignore[method-assign]
+        torch.nn.Parameter.__deepcopy__ = self._wrap_deepcopy(torch.nn.Parameter.__deepcopy__)  # type: ignore[method-assign]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = watched_operation_name(func).strip("_"), kwargs or {}
         if name in _FACTORS | _TERMS and len(args) == 2:
-            args = self._with_factor(args, least_ndim=int(name in _TERMS))
+            args = self._with_held_factor(args, least_ndim=int(name in _TERMS))
         if name in _COPIES or f"_{name}" in _COPIES:
             args = tuple(self._value_before_move(each) for each in args)
         result = func(*args, **kwargs)
         if isinstance(result, Tensor) and not result.requires_grad:
-            is_read = name in _FACTORS | _TERMS and any(map(_is_read, args))
+            is_read = name in _FACTORS | _TERMS and any(map(_is_computed_number, args))
             if name in _MAKE_OF_NUMBERS or is_read:
                 self._of_numbers[address_of(result)] = result
         return result
 
-    def _with_factor(self, args: tuple[Any, ...], least_ndim: int) -> tuple[Any, ...]:
+    def _with_held_factor(self, args: tuple[Any, ...], least_ndim: int) -> tuple[Any, ...]:
         """Return what is multiplied, or added to what is no loss yet, with the constant in it held."""
         for place, each in enumerate(args):
             other = args[1 - place]
             is_of_graph = isinstance(other, Tensor) and other.requires_grad and other.ndim >= least_ndim
             if is_of_graph and self._is_constant(each):
-                return tuple(self._held(each) if number == place else one for number, one in enumerate(args))
+                return tuple(
+                    self._hold_factor(each) if number == place else one for number, one in enumerate(args)
+                )
         return args
 
     def _is_constant(self, given: Any) -> bool:
@@ -78,7 +80,7 @@ class HeldConstants(TorchFunctionMode):
         is_of_numbers = address_of(given) in self._of_numbers and given.numel() <= _MOST_NUMBERS
         return not given.requires_grad and (not given.ndim or is_of_numbers)
 
-    def _held(self, factor: Any) -> Any:
+    def _hold_factor(self, factor: Any) -> Any:
         number = len(self.noted)
         if number >= _MOST_FACTORS:
             return factor
@@ -103,7 +105,7 @@ class HeldConstants(TorchFunctionMode):
         )
         return given if is_own else before
 
-    def _copying(self, original: Any) -> Any:
+    def _wrap_deepcopy(self, original: Any) -> Any:
         def __deepcopy__(tensor: Tensor, memo: Any) -> Any:  # noqa: N807
             result = original(tensor, memo)
             before = self._before.get(address_of(tensor))
@@ -115,6 +117,6 @@ class HeldConstants(TorchFunctionMode):
         return __deepcopy__
 
 
-def _is_read(number: Any) -> bool:
+def _is_computed_number(number: Any) -> bool:
     """Tell a number with so many digits as computed ones have from one that somebody wrote."""
     return isinstance(number, float) and len(repr(number)) > _WRITTEN_DIGITS

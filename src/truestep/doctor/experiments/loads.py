@@ -8,12 +8,12 @@ from typing import Any
 from torch.utils.data._utils.collate import default_collate
 from torch.utils.data.dataloader import _DatasetKind, _MultiProcessingDataLoaderIter
 
-from truestep.core.random_streams import host_streams_put_back, torch_streams_put_back
+from truestep.core.random_streams import preserve_host_rng, preserve_torch_rng
 from truestep.doctor.experiments.going_on import unseen
 from truestep.doctor.relations.examples import Examples, find_examples
 
 
-def loads_by_number(iterator: Any) -> bool:
+def is_loaded_by_index(iterator: Any) -> bool:
     """Whether examples are loaded by number out of a data set that says how many it has; each `Dataset` has a `__getitem__`."""
     if iterator._dataset_kind != _DatasetKind.Map or not hasattr(iterator._dataset, "__getitem__"):
         return False
@@ -23,17 +23,17 @@ def loads_by_number(iterator: Any) -> bool:
         return False
 
 
-def cuts_one_size(iterator: Any) -> bool:
+def has_uniform_batches(iterator: Any) -> bool:
     """Whether a loader cuts batches of one size out of such a data set, in an order that can be asked for again."""
     sampler = iterator._index_sampler
     return (
-        loads_by_number(iterator)
+        is_loaded_by_index(iterator)
         and bool(getattr(sampler, "batch_size", None))
         and hasattr(sampler, "sampler")
     )
 
 
-def fetched(iterator: Any, cuts: Iterable[list[int]]) -> Iterator[Any]:
+def load_batches(iterator: Any, cuts: Iterable[list[int]]) -> Iterator[Any]:
     """Load batches of these examples in this process, whatever workers there are."""
     create: Any = _DatasetKind.create_fetcher
     fetcher = create(iterator._dataset_kind, iterator._dataset, True, iterator._collate_fn, False)
@@ -43,18 +43,18 @@ def fetched(iterator: Any, cuts: Iterable[list[int]]) -> Iterator[Any]:
 
 def can_load_further(iterator: Any) -> bool:
     """Whether a child can have a further batch: workers answer their parent alone, but what they load may be loaded here."""
-    return not isinstance(iterator, _MultiProcessingDataLoaderIter) or cuts_one_size(iterator)
+    return not isinstance(iterator, _MultiProcessingDataLoaderIter) or has_uniform_batches(iterator)
 
 
-def further_batch(iterator: Any, take: Callable[[Any], Any]) -> Any:
+def load_further_batch(iterator: Any, take: Callable[[Any], Any]) -> Any:
     """Return, in a child, a further batch: where workers load, one that this process does, of examples drawn anew."""
     if not isinstance(iterator, _MultiProcessingDataLoaderIter):
         return take(iterator)
-    with unseen(), torch_streams_put_back(), host_streams_put_back():
+    with unseen(), preserve_torch_rng(), preserve_host_rng():
         sampler = iterator._index_sampler
         place = iterator._num_yielded % max(1, len(sampler))
         iterator._num_yielded += 1
-        return next(fetched(iterator, islice(iter(sampler), place, place + 1)))
+        return next(load_batches(iterator, islice(iter(sampler), place, place + 1)))
 
 
 def examples_handed_over(iterator: Any, batch: Any) -> Examples:

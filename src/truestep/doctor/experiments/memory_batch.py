@@ -16,8 +16,8 @@ from truestep.core.frames import is_library_file
 from truestep.doctor.experiments.going_on import ChildLife
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 from truestep.doctor.experiments.outcome import ChildOutcome
-from truestep.doctor.experiments.sight import address_of, state_of_modules, tensors_within
-from truestep.doctor.forks.fork import GoingOn
+from truestep.doctor.experiments.sight import address_of, all_parameters_and_buffers, tensors_within
+from truestep.doctor.forks.fork import ContinuingChild
 from truestep.doctor.relations.noise import SymmetricNoise
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
@@ -28,12 +28,12 @@ Call = Callable[..., Any]
 Layer = Callable[[Call], Call]
 
 
-class MemoryLook:
+class MemoryBatchChild:
     """A child that goes on to the next step, and tells which tensors from before its loss is computed from."""
 
-    def __init__(self, going_on: GoingOn, trained: Iterable[Tensor]) -> None:
-        self._life = ChildLife(going_on, self._finish)
-        self._roots = _RootsSeen(trained)
+    def __init__(self, going_on: ContinuingChild, trained: Iterable[Tensor]) -> None:
+        self._life = ChildLife(going_on, self._complete_outcome)
+        self._roots = _LossRootRecorder(trained)
         self._noise = SymmetricNoise(1)
         self._is_in_closure = False
         self._num_backwards = self._depth = 0
@@ -41,7 +41,7 @@ class MemoryLook:
     def begin(self) -> None:
         """Put in place what looks at the tensors."""
         self._life.listen()
-        wrappers_of_look(self._backward, self._handing_over).exchange()
+        wrap_backward_and_loader(self._wrap_backward, self._wrap_loader_next).exchange()
         register_optimizer_step_pre_hook(self._before_step)
         self._noise.__enter__()  # the seeds of the other children: what is drawn in memory is the same
         self._roots.__enter__()  # type: ignore[no-untyped-call] # for the rest of the child's life
@@ -51,7 +51,7 @@ class MemoryLook:
         if not self._is_in_closure:
             self._life.end()
 
-    def _backward(self, original: Call) -> Call:
+    def _wrap_backward(self, original: Call) -> Call:
         def backward(*args: Any, **kwargs: Any) -> Any:
             self._num_backwards += not self._depth
             if self._num_backwards > 1:
@@ -66,17 +66,17 @@ class MemoryLook:
 
         return backward
 
-    def _handing_over(self, _original: Call) -> Call:
+    def _wrap_loader_next(self, _original: Call) -> Call:
         def __next__(_iterator: Any) -> Any:  # noqa: N807
             self._life.end(failure="a loader hands over a batch")
 
         return __next__
 
-    def _finish(self, seen: ChildOutcome) -> None:
-        seen.roots, seen.cuts_root = self._roots.beside_graphs(), self._roots.cuts()
+    def _complete_outcome(self, seen: ChildOutcome) -> None:
+        seen.roots, seen.cuts_root = self._roots.roots_used_with_parameters(), self._roots.cuts()
 
 
-def wrappers_of_look(backward: Layer, handing_over: Layer) -> WatchWrappers:
+def wrap_backward_and_loader(backward: Layer, handing_over: Layer) -> WatchWrappers:
     """Return the layers around both forms of backward, and around what hands over a loader's batch."""
     wrappers = WatchWrappers()
     wrappers.method(torch.Tensor, "backward", backward)
@@ -90,7 +90,7 @@ def is_given_closure(args: Any, kwargs: Any) -> bool:
     return any(each is not None for each in (*args[1:2], kwargs.get("closure")))
 
 
-class _RootsSeen(TorchFunctionMode):
+class _LossRootRecorder(TorchFunctionMode):
     """Notes tensors without a graph that were there before, and that operations with gradients are given."""
 
     def __init__(self, trained: Iterable[Tensor]) -> None:
@@ -98,7 +98,7 @@ class _RootsSeen(TorchFunctionMode):
         self.found: dict[int, None] = {}
         self._cut: set[int] = set()
         self._whole: set[int] = set()  # what is used as a whole, too
-        self._known = {address_of(each) for each in (*trained, *state_of_modules())}
+        self._known = {address_of(each) for each in (*trained, *all_parameters_and_buffers())}
         # kept, so that nothing that is made in the step gets the identity of one
         self._before = {id(each): each for each in gc.get_objects() if issubclass(type(each), Tensor)}
         self._made_of: dict[int | None, set[int]] = {}  # what is known of a tensor, by its address
@@ -112,7 +112,7 @@ class _RootsSeen(TorchFunctionMode):
         if torch.is_grad_enabled() and made:  # a shape that is read is no use
             for each in tensors_within((args, kwargs)):
                 keeps_rows = each.ndim and made[0].ndim and len(each) == len(made[0])
-                self._see(each, is_cut=not keeps_rows and _is_cut(name, args, kwargs or {}))
+                self._note_root(each, is_cut=not keeps_rows and _is_row_selection(name, args, kwargs or {}))
         roots = self._roots_of((args, kwargs)) if made else set()
         if any(each.requires_grad for each in made):  # also what a loss could have used, and does not
             self._beside_graphs |= roots
@@ -128,11 +128,11 @@ class _RootsSeen(TorchFunctionMode):
         known = (self._made_of.get(address_of(each), ()) for each in tensors)
         return {id(each) for each in tensors if id(each) in self.found}.union(*known)
 
-    def beside_graphs(self) -> list[int]:
+    def roots_used_with_parameters(self) -> list[int]:
         """Return the tensors that came together with parameters; a figure that is read beside may be of an earlier step."""
         return [each for each in self.found if each in self._beside_graphs]
 
-    def _see(self, given: Tensor, *, is_cut: bool) -> None:
+    def _note_root(self, given: Tensor, *, is_cut: bool) -> None:
         is_new = address_of(given) not in self._known and id(given) in self._before
         if given.requires_grad or not given.ndim or not (is_new or id(given) in self.found):
             return
@@ -144,7 +144,7 @@ class _RootsSeen(TorchFunctionMode):
         return bool(self._cut & self._beside_graphs - self._whole)
 
 
-def _is_cut(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def _is_row_selection(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Tell whether an operation takes some rows of a tensor, not all of them."""
     if name not in _CUT:
         return False
@@ -164,24 +164,24 @@ def batch_in_memory(seen: ChildOutcome) -> dict[str, Tensor] | None:
     found = {id(each): each for each in gc.get_objects() if id(each) in wanted and isinstance(each, Tensor)}
     if len(found) < len(wanted):
         return None
-    names = names_of(found)
+    names = variable_names_of_tensors(found)
     batch = {names.get(key, f"tensor {number}"): found[key] for number, key in enumerate(seen.roots)}
     rows = len(max(batch.values(), key=lambda each: each.numel()))
     # a constant that all examples share is no part of the batch
     return {name: each for name, each in batch.items() if len(each) == rows}
 
 
-def names_of(tensors: Mapping[int, Tensor]) -> dict[int, str]:
+def variable_names_of_tensors(tensors: Mapping[int, Tensor]) -> dict[int, str]:
     """Return the names that the script has for tensors, by their identities."""
     found: dict[int, str] = {}
-    for variables in _variables():
+    for variables in _user_frame_variables():
         for name, value in list(variables.items()):
             if id(value) in tensors and not name.startswith("_"):
                 found.setdefault(id(value), name)
     return found
 
 
-def _variables() -> Iterator[Mapping[str, Any]]:
+def _user_frame_variables() -> Iterator[Mapping[str, Any]]:
     """Yield the variables of the user's frames, the innermost first."""
     frame = sys._getframe(1)
     while frame is not None:
@@ -190,7 +190,7 @@ def _variables() -> Iterator[Mapping[str, Any]]:
         frame = frame.f_back  # type: ignore[assignment]
 
 
-def put_in_memory(batch: Mapping[str, Tensor], changed: Mapping[str, Tensor]) -> None:
+def write_batch_in_memory(batch: Mapping[str, Tensor], changed: Mapping[str, Tensor]) -> None:
     """In a child: give the tensors of the batch other values, and maybe another number of rows."""
     for name, each in batch.items():
         each.data = changed[name]
@@ -202,7 +202,7 @@ def demand_rows_are_examples(experiment: Any) -> None:
     Raises:
         ExperimentNotTriedError: no loader did, and no two shapes were spread over one another.
     """
-    is_clear = experiment.mixing is not None and experiment.mixing.spreads
+    is_clear = experiment.mixing is not None and experiment.mixing.is_broadcast_table
     if not experiment.plan.is_from_loader and not is_clear:
         raise ExperimentNotTriedError(
             "rows of the batch meet in the step, and no loader says that they are examples"

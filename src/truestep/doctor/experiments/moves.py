@@ -61,19 +61,19 @@ def _block_move(
     known = experiment.plan.parameters
     slopes = {name: each.double() for name, each in gradients.items()}
     weights = {name: sampled_numbers(known[name], len(known)).double() for name in gradients}
-    size, weights_size = _size(slopes), _size(weights)
+    size, weights_size = _vector_norm(slopes), _vector_norm(weights)
     along = {
         name: each / size + (weights[name] / weights_size if weights_size else 0.0)
         for name, each in slopes.items()
     }
-    if _size(along) < _LEAST_DIRECTION:
+    if _vector_norm(along) < _LEAST_DIRECTION:
         along = slopes
-    length = _size(along)
+    length = _vector_norm(along)
     directions = {name: each / length for name, each in along.items()}
-    return BlockMove(block, step, directions, product(slopes, directions), size, max(1e-3, weights_size))
+    return BlockMove(block, step, directions, dot_product(slopes, directions), size, max(1e-3, weights_size))
 
 
-def product(gradients: Mapping[str, Tensor | None], directions: Mapping[str, Tensor]) -> float:
+def dot_product(gradients: Mapping[str, Tensor | None], directions: Mapping[str, Tensor]) -> float:
     """Return the slope that a gradient gives along directions."""
     return sum(
         float((given.double() * each).sum())
@@ -82,7 +82,7 @@ def product(gradients: Mapping[str, Tensor | None], directions: Mapping[str, Ten
     )
 
 
-def _size(parts: Mapping[str, Tensor]) -> float:
+def _vector_norm(parts: Mapping[str, Tensor]) -> float:
     return math.sqrt(sum(float(each.square().sum()) for each in parts.values()))
 
 

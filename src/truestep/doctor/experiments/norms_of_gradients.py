@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.doctor.experiments.step_follower import NotedTensors
+from truestep.doctor.experiments.step_follower import TensorNotes
 
 _NORMS = frozenset({"norm", "vector_norm", "linalg_norm", "linalg_vector_norm"})
 _SQUARES = frozenset({"square", "pow", "mul", "abs"})
@@ -18,13 +18,13 @@ _COMPARE = frozenset({"sub", "rsub", "mse_loss", "l1_loss", "smooth_l1_loss"})
 _SUMMED = frozenset({"sum", "mean"})
 
 
-class NormsOfGradients:
+class GradientNormTracker:
     """Knows how many outputs a gradient is of, and what its norms are."""
 
     def __init__(self) -> None:
-        self._summed = NotedTensors[int]()  # how many numbers a sum is of
-        self._outputs = NotedTensors[int]()  # how many outputs a gradient, or its squares, are of
-        self._norms = NotedTensors[int]()
+        self._summed = TensorNotes[int]()  # how many numbers a sum is of
+        self._outputs = TensorNotes[int]()  # how many outputs a gradient, or its squares, are of
+        self._norms = TensorNotes[int]()
 
     def taken(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
         """Note gradients of outputs; where these are one sum, of what it sums."""
@@ -45,14 +45,14 @@ class NormsOfGradients:
             self._norms[result] = count
         elif count is not None and name in _SQUARES | _KEEP:
             self._outputs[result] = count
-        elif normed is not None and name in _COMPARE and _is_number(args[1:2]):
+        elif normed is not None and name in _COMPARE and _is_nonzero_number(args[1:2]):
             return (source.numel(), normed) if source.numel() > normed else None
         elif normed is not None and name in _KEEP:
             self._norms[result] = normed
         return None
 
 
-def _is_number(other: Sequence[Any]) -> bool:
+def _is_nonzero_number(other: Sequence[Any]) -> bool:
     """Tell one number other than 0, also where it is given for each norm."""
     if not other or not isinstance(other[0], Tensor):
         return bool(other) and bool(other[0])
@@ -60,12 +60,12 @@ def _is_number(other: Sequence[Any]) -> bool:
     return not other[0].requires_grad and bool((numbers == numbers[0]).all()) and bool(numbers[0])
 
 
-def unclipped(_original: Callable[..., Any]) -> Callable[..., Any]:
+def clip_without_bound(_original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a clip by norm or value at no bound: clipped gradients of two halves have no mean."""
 
-    def clip(parameters: Any, *_: Any, **__: Any) -> Any:
+    def compute_total_norm(parameters: Any, *_: Any, **__: Any) -> Any:
         given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         found = [each.grad.detach().norm() for each in given if each.grad is not None]
         return torch.stack(found).norm() if found else torch.zeros(())
 
-    return clip
+    return compute_total_norm

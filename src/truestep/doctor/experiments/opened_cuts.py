@@ -20,7 +20,7 @@ _CONTEXTS: tuple[Any, ...] = (torch.no_grad, torch.inference_mode)
 _SET_REQUIRES_GRAD = getattr(torch.Tensor.requires_grad, "__set__", None)
 
 
-class OpenedCuts(TorchFunctionMode):
+class DetachAsIdentity(TorchFunctionMode):
     """Within it `detach` gives the tensor itself. It is for a child alone: `no_grad` stays changed.
 
     A straight-through estimator gets the graph of its value, with whichever word it is cut.
@@ -36,27 +36,27 @@ class OpenedCuts(TorchFunctionMode):
         self.sums = StraightThrough()
         self._samples: dict[int | None, Any] = {}  # also what was computed from them without a graph
         for each in _with_subclasses(torch.distributions.Distribution):
-            for name, make in (("log_prob", self._scoring), ("sample", self._sampling)):
+            for name, make in (("log_prob", self._wrap_log_prob), ("sample", self._wrap_sample)):
                 if name in vars(each):
                     setattr(each, name, make(vars(each)[name]))
         for off in _CONTEXTS:
             enter, leave = off.__enter__, off.__exit__
-            off.__enter__ = _unless_the_users(enter)
-            off.__exit__ = _where_entered(leave)
+            off.__enter__ = _wrap_no_grad_enter(enter)
+            off.__exit__ = _wrap_no_grad_exit(leave)
         switch: Any = torch.set_grad_enabled
-        switch.__init__ = _on_for_the_users(switch.__init__)
+        switch.__init__ = _wrap_grad_mode_init(switch.__init__)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = watched_operation_name(func), kwargs or {}
-        if (name == "detach" and args) or _freezes(func, args, kwargs):
+        if (name == "detach" and args) or _is_freezing_call(func, args, kwargs):
             return args[0]
         if func is F.gumbel_softmax:
-            return _gumbel_value(*args, **kwargs)
+            return _gumbel_softmax_with_graph(*args, **kwargs)
         result = func(*args, **kwargs)
         if name == "data" and isinstance(result, torch.Tensor):
             self.sums.cut(args[0], result)
         elif isinstance(result, torch.Tensor) and not kwargs:
-            result = self.sums.combined(func, name, args, result)
+            result = self.sums.sum_with_graph(func, name, args, result)
         given = watched_operation_tensors(args, kwargs)
         if isinstance(result, torch.Tensor) and any(self._is_sampled(each) for each in given):
             self._record_sample(result)
@@ -69,7 +69,7 @@ class OpenedCuts(TorchFunctionMode):
     def _is_sampled(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor) and address_of(value) in self._samples
 
-    def _sampling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_sample(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def sample(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
             with unseen():
@@ -78,7 +78,7 @@ class OpenedCuts(TorchFunctionMode):
 
         return sample
 
-    def _scoring(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_log_prob(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def log_prob(distribution: Any, value: Any) -> Any:
             result = original(distribution, value)
             with unseen():
@@ -95,7 +95,7 @@ def _with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:
         yield from _with_subclasses(each)
 
 
-def _freezes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _is_freezing_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Tell whether a tensor that has gradients is given none from here on."""
     if func is not torch.Tensor.requires_grad_ and func != _SET_REQUIRES_GRAD:
         return False
@@ -103,7 +103,7 @@ def _freezes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return not on and args[0].requires_grad and args[0].is_leaf
 
 
-def _gumbel_value(*args: Any, **kwargs: Any) -> Any:
+def _gumbel_softmax_with_graph(*args: Any, **kwargs: Any) -> Any:
     """Return what gumbel_softmax gives, with the graph of these values: codes of zeros and ones have no slope."""
     given = inspect.signature(F.gumbel_softmax).bind(*args, **kwargs)
     given.apply_defaults()
@@ -116,24 +116,24 @@ def _gumbel_value(*args: Any, **kwargs: Any) -> Any:
     return codes + 0.0 * soft
 
 
-def _on_for_the_users(begin: Callable[..., None]) -> Callable[..., None]:
+def _wrap_grad_mode_init(begin: Callable[..., None]) -> Callable[..., None]:
     def __init__(self: Any, mode: bool) -> None:  # noqa: N807
-        is_users = not is_library_file(_caller())
+        is_users = not is_library_file(_caller_file())
         begin(self, torch.is_grad_enabled() if is_users and not mode else mode)
 
     return __init__
 
 
-def _unless_the_users(enter: Callable[[Any], None]) -> Callable[[Any], None]:
+def _wrap_no_grad_enter(enter: Callable[[Any], None]) -> Callable[[Any], None]:
     def __enter__(self: Any) -> None:  # noqa: N807
-        self._is_entered = is_library_file(_caller())
+        self._is_entered = is_library_file(_caller_file())
         if self._is_entered:
             enter(self)
 
     return __enter__
 
 
-def _where_entered(leave: Callable[..., None]) -> Callable[..., None]:
+def _wrap_no_grad_exit(leave: Callable[..., None]) -> Callable[..., None]:
     def __exit__(self: Any, *error: Any) -> None:  # noqa: N807
         if self._is_entered:
             leave(self, *error)
@@ -141,7 +141,7 @@ def _where_entered(leave: Callable[..., None]) -> Callable[..., None]:
     return __exit__
 
 
-def _caller() -> str:
+def _caller_file() -> str:
     """Return the file that enters no_grad(), also by way of a decorator."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename.endswith("_contextlib.py"):

@@ -67,25 +67,25 @@ def criterion_options(criteria: Mapping[str, nn.Module]) -> Iterator[CriterionOp
 def changed_options(experiment: "StepExperiment") -> Iterator[tuple[CriterionOption, Change]]:
     """Yield some options, each with a child's change of it."""
     for option in islice(criterion_options(experiment.plan.criteria), _MOST_OPTIONS):
-        if _is_index(option) and not experiment.plan.has_batch:
+        if _is_index_option(option) and not experiment.plan.has_batch:
             continue  # which one would show is in the batch
-        value = _other_value(option, experiment.plan.examples)
+        value = _other_option_value(option, experiment.plan.examples)
         yield option, Change(option=f"{option.criterion}.{option.name}", value=value)
 
 
-def _other_value(option: CriterionOption, examples: "Examples") -> float:
+def _other_option_value(option: CriterionOption, examples: "Examples") -> float:
     """Return another value that shows: of an index to ignore, the most usual label."""
     if isinstance(option.value, float):
         return 1.7 * option.value + 0.13
-    usual = _usual_label(examples, option.value) if _is_index(option) else None
+    usual = _most_common_label(examples, option.value) if _is_index_option(option) else None
     return option.value + 1 if usual is None else usual
 
 
-def _is_index(option: CriterionOption) -> bool:
+def _is_index_option(option: CriterionOption) -> bool:
     return not isinstance(option.value, float) and ("ind" in option.name or "pad" in option.name)
 
 
-def _usual_label(examples: "Examples", but: float) -> int | None:
+def _most_common_label(examples: "Examples", but: float) -> int | None:
     labels: Counter[int] = Counter()
     for item in examples.items:
         leaf = examples.leaves[item]

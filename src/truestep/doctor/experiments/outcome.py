@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.doctor.relations.gradients import merged_twins
+from truestep.doctor.relations.gradients import merge_shared_gradients
 from truestep.doctor.relations.meanings import RowSums
 
 _save = torch.save  # a child has another one
@@ -19,7 +19,7 @@ MOST_NUMBERS = 1_000_000  # of all gradients: of larger ones every so-many-th is
 
 
 @dataclass
-class StepSeen:
+class ObservedStep:
     """One step of an optimizer in a child."""
 
     optimizer: int  # which one, in the order of the run's
@@ -36,7 +36,7 @@ class ChildOutcome:
 
     failure: str | None = None  # why nothing was learned from it
     error: str | None = None  # what the script raised
-    steps: list[StepSeen] = field(default_factory=list)
+    steps: list[ObservedStep] = field(default_factory=list)
     printed: str = ""
     told_before_last: int = 0  # so much was printed before the last batch of an evaluation
     is_whole: bool = False  # whether an evaluation took all of its examples
@@ -89,7 +89,7 @@ class ChildOutcome:
         """Return the sum of the losses that went backward."""
         return sum(value for step in self.steps for value in step.losses)
 
-    def draws_as_often(self, twice: "ChildOutcome") -> bool:
+    def has_same_draws_as(self, twice: "ChildOutcome") -> bool:
         """Tell whether a child with every example twice draws as often, and twice the rows where examples were taken to lie."""
         return (twice.stream, len(twice.drawn)) == (self.stream, len(self.drawn)) and all(
             axes == again and sizes_again == [size * (1 + (axis in axes)) for axis, size in enumerate(sizes)]
@@ -103,23 +103,23 @@ class ChildOutcome:
             [[*each[:-1], [[rows, sums.tolist()] for rows, sums in each.sums]] for each in self.calls]
         )
         file = io.BytesIO()
-        _save({**known, "steps": [_step_document(each) for each in self.steps], "calls": calls}, file)
+        _save({**known, "steps": [_step_as_dict(each) for each in self.steps], "calls": calls}, file)
         return file.getvalue()
 
     @classmethod
     def read(cls, written: bytes) -> "ChildOutcome":
         """Return what was written."""
         found: dict[str, Any] = torch.load(io.BytesIO(written), weights_only=True)
-        steps = [StepSeen(**each) for each in found.pop("steps")]
-        calls = [_row_sums(each) for each in json.loads(found.pop("calls"))]
+        steps = [ObservedStep(**each) for each in found.pop("steps")]
+        calls = [_row_sums_from_json(each) for each in json.loads(found.pop("calls"))]
         return cls(**found, steps=steps, calls=calls)
 
 
-def _step_document(step: StepSeen) -> dict[str, Any]:
+def _step_as_dict(step: ObservedStep) -> dict[str, Any]:
     return dict(vars(step))
 
 
-def _row_sums(written: list[Any]) -> RowSums:
+def _row_sums_from_json(written: list[Any]) -> RowSums:
     call = RowSums(*written)
     kept = tuple((rows, np.asarray(each)) for rows, each in call.sums)
     given, read = tuple(map(tuple, call.given)), tuple(call.read)
@@ -132,7 +132,7 @@ def sampled_gradients(named: Mapping[str, Tensor]) -> dict[str, Tensor | None]:
         name: None if each.grad is None else sampled_numbers(each.grad, len(named)).clone()
         for name, each in named.items()
     }
-    return dict(merged_twins(found, named))
+    return dict(merge_shared_gradients(found, named))
 
 
 def sampled_numbers(given: Tensor, num_tensors: int) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.autograd.function import BackwardCFunction
 
-from truestep.doctor.relations.graph import nodes_behind
+from truestep.doctor.relations.graph import walk_graph_nodes
 
 _MOST_NODES = 100_000
 # of which a gradient has no slope where it jumps, as in a gradient penalty of such a critic
@@ -24,9 +24,9 @@ _BENT = (
 _OF_A_GRADIENT = "BackwardBackward"
 
 
-def own_backward_of(roots: Sequence[Any]) -> str | None:
+def custom_backward_note(roots: Sequence[Any]) -> str | None:
     """Return what is said of such a function that these tensors are computed with, None where there is none."""
-    for node in islice(nodes_behind(roots), _MOST_NODES):
+    for node in islice(walk_graph_nodes(roots), _MOST_NODES):
         name: str = node.name()
         if isinstance(node, BackwardCFunction):
             return f"{name.removesuffix('Backward')}, whose backward is written by hand"

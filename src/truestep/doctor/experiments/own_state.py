@@ -22,7 +22,7 @@ from truestep.core.frames import is_library_file
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
 from truestep.doctor.finding import Place
-from truestep.doctor.forks.fork import work_in_sealed_child
+from truestep.doctor.forks.fork import run_in_sealed_child
 
 MOST_STEPS = 61  # of a schedule, before and behind its state is given back; a prime, so that no usual period divides it
 _NAMED = ("sched", "lr", "rate", "warm", "anneal", "decay", "cosine", "cyclic", "plateau", "noam")
@@ -31,7 +31,7 @@ Options = list[dict[str, Any]]  # of an optimizer's groups, without their parame
 
 
 @dataclass(frozen=True)
-class StateLost:
+class ScheduleStateChange:
     """What is another one behind a schedule's own state."""
 
     schedule: str  # its class
@@ -49,7 +49,7 @@ class StateExperiment:
     place: Place
     budget: ExperimentBudget
 
-    def lost(self) -> list[StateLost]:
+    def lost(self) -> list[ScheduleStateChange]:
         """Return what is another one then.
 
         Raises:
@@ -61,23 +61,23 @@ class StateExperiment:
         )
         seconds = self.budget.seconds_left()
         with self.budget.child():
-            told = work_in_sealed_child(self._look, seconds=seconds, num_bytes=4 * size)
+            told = run_in_sealed_child(self._compare_in_child, seconds=seconds, num_bytes=4 * size)
         if told.failure is not None:
             raise ExperimentNotTriedError(told.failure)
         if told.value["count"] == 0:
             raise RelationNotApplicableError("no schedule with a state of its own holds an optimizer")
         if told.value["asked"] == 0:
             raise ExperimentNotTriedError(f"a schedule's state could not be given back: {told.value['why']}")
-        return [StateLost(**each) for each in told.value["lost"]]
+        return [ScheduleStateChange(**each) for each in told.value["lost"]]
 
-    def _look(self) -> dict[str, Any]:
+    def _compare_in_child(self) -> dict[str, Any]:
         asked, why, found = 0, "", list[dict[str, Any]]()
         schedules = schedules_of(self.optimizers)
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             for each in schedules:
                 try:
-                    found += [vars(lost) for lost in self._lost_by(each)]
+                    found += [vars(lost) for lost in self._changes_by_own_state(each)]
                     asked += 1
                 except Exception as error:  # noqa: BLE001 - the script's code may raise anything
                     why = f"{type(error).__name__}: {error}"
@@ -85,33 +85,36 @@ class StateExperiment:
                     break  # what wraps it loses the same
         return {"count": len(schedules), "asked": asked, "why": why, "lost": found}
 
-    def _lost_by(self, schedule: Any) -> Iterator[StateLost]:
-        name, place = type(schedule).__name__, self._place(schedule)
-        before, state = self._options(), _written_and_read(schedule.state_dict())
-        ahead = self._rates_ahead(schedule)
-        self._put_back(before)
-        schedule.load_state_dict(_written_and_read(state))
-        after = _written_and_read(schedule.state_dict())
-        told = _difference(state, after) or _difference(before, self._options(), "the groups' options")
+    def _changes_by_own_state(self, schedule: Any) -> Iterator[ScheduleStateChange]:
+        name, place = type(schedule).__name__, self._place_of_schedule(schedule)
+        before, state = self._group_options(), _round_trip_state(schedule.state_dict())
+        ahead = self._options_of_next_steps(schedule)
+        self._restore_options(before)
+        schedule.load_state_dict(_round_trip_state(state))
+        after = _round_trip_state(schedule.state_dict())
+        told = _first_difference(state, after) or _first_difference(
+            before, self._group_options(), "the groups' options"
+        )
         if told:
-            yield StateLost(name, told, place, True)
+            yield ScheduleStateChange(name, told, place, True)
         elif (
             ahead is not None
-            and (number := _first_other(ahead, self._rates_ahead(schedule) or [])) is not None
+            and (number := _first_differing_index(ahead, self._options_of_next_steps(schedule) or []))
+            is not None
         ):
-            yield StateLost(name, f"its rate is another one {number + 1} steps later", place, False)
-        self._put_back(before)
+            yield ScheduleStateChange(name, f"its rate is another one {number + 1} steps later", place, False)
+        self._restore_options(before)
         schedule.load_state_dict(state)
-        self._put_back(before)
+        self._restore_options(before)
 
-    def _place(self, schedule: Any) -> str:
+    def _place_of_schedule(self, schedule: Any) -> str:
         code = getattr(type(schedule).load_state_dict, "__code__", None)
         if code is not None and not is_library_file(code.co_filename):
             return str(Place(code.co_filename, code.co_firstlineno))
         made = self.made.get(id(schedule))
         return "" if made is None else str(made)
 
-    def _options(self) -> list[Options]:
+    def _group_options(self) -> list[Options]:
         return [
             [
                 {key: copy.deepcopy(value) for key, value in group.items() if key != "params"}
@@ -120,15 +123,15 @@ class StateExperiment:
             for one in self.optimizers
         ]
 
-    def _put_back(self, options: list[Options]) -> None:
+    def _restore_options(self, options: list[Options]) -> None:
         """Give groups the options that they had, in place: who holds a group still holds it."""
         for optimizer, kept in zip(self.optimizers, options, strict=True):
             for group, each in zip(optimizer.param_groups, kept, strict=True):
                 group.update(copy.deepcopy(each))
 
-    def _rates_ahead(self, schedule: Any) -> list[Any] | None:
+    def _options_of_next_steps(self, schedule: Any) -> list[Any] | None:
         """Return the options of all groups step by step; None where a schedule can't be stepped alone."""
-        if (step := _step_alone(schedule)) is None:
+        if (step := _step_without_arguments(schedule)) is None:
             return None
         found: list[Any] = []
         for _ in range(MOST_STEPS):
@@ -136,7 +139,7 @@ class StateExperiment:
                 step()
             except Exception as error:  # noqa: BLE001 - a schedule may end
                 return [*found, type(error).__name__]
-            found.append(_plain(self._options()))
+            found.append(_to_comparable(self._group_options()))
         return found
 
 
@@ -146,22 +149,26 @@ def schedules_of(optimizers: Sequence[Optimizer]) -> list[Any]:
     newest: list[Any] = list(optimizers)
     for _ in range(3):  # schedules of schedules
         known = {id(each) for each in (*optimizers, *found)}
-        newest = [each for each in _holders(newest) if id(each) not in known and _may_be_schedule(each)]
+        newest = [
+            each for each in _objects_holding(newest) if id(each) not in known and _may_be_schedule(each)
+        ]
         found += newest
     return found
 
 
-def _holders(held: Sequence[Any]) -> list[Any]:
+def _objects_holding(held: Sequence[Any]) -> list[Any]:
     """Return the objects that have one of these as an attribute, or in a list, tuple or dict that is one."""
     around, holders = list(held), list[Any]()
     for _ in range(3):  # of an attribute in a list: the list, the attributes, the object
         refers = gc.get_referrers(*around) if around else []
-        around = [each for each in refers if type(each) in (list, tuple, dict) and _may_be_attributes(each)]
+        around = [
+            each for each in refers if type(each) in (list, tuple, dict) and _can_be_attribute_dict(each)
+        ]
         holders += [each for each in refers if type(each) not in (list, tuple, dict)]
     return list({id(each): each for each in holders}.values())
 
 
-def _may_be_attributes(value: Any) -> bool:
+def _can_be_attribute_dict(value: Any) -> bool:
     return len(value) <= _MOST_ATTRIBUTES and "__builtins__" not in value
 
 
@@ -176,7 +183,7 @@ def _may_be_schedule(value: Any) -> bool:
     return not any(isinstance(each, nn.Module) for each in vars(value).values())
 
 
-def _step_alone(schedule: Any) -> Any:
+def _step_without_arguments(schedule: Any) -> Any:
     step = getattr(schedule, "step", None)
     if step is None or isinstance(schedule, ReduceLROnPlateau):
         return None if step is None else lambda: step(1.0)
@@ -186,7 +193,7 @@ def _step_alone(schedule: Any) -> Any:
     return None
 
 
-def _written_and_read(state: Any) -> Any:
+def _round_trip_state(state: Any) -> Any:
     """Return a state as a file gives it back."""
     file = io.BytesIO()
     try:
@@ -197,38 +204,42 @@ def _written_and_read(state: Any) -> Any:
     return torch.load(file, weights_only=False)
 
 
-def _plain(value: Any) -> Any:
+def _to_comparable(value: Any) -> Any:
     """Return what two states are compared by; of what is unknown, its class."""
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
-        return _plain(value.tolist())
+        return _to_comparable(value.tolist())
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _to_comparable(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_to_comparable(each) for each in value]
     if isinstance(value, float):
         return "nan" if math.isnan(value) else value
     return value if isinstance(value, (int, str, type(None))) else type(value).__name__
 
 
-def _difference(before: Any, after: Any, name: str = "") -> str:
+def _first_difference(before: Any, after: Any, name: str = "") -> str:
     """Return the first entry of a state that is another one, with both values; nothing where all are the same."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         pairs = [
             (f"{name}[{key!r}]" if name else str(key), each, after.get(key)) for key, each in before.items()
         ]
-        return next((told for key, one, other in pairs if (told := _difference(one, other, key))), "")
+        return next((told for key, one, other in pairs if (told := _first_difference(one, other, key))), "")
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         pairs = [(f"{name}[{place}]", *each) for place, each in enumerate(zip(before, after, strict=True))]
-        return next((told for key, one, other in pairs if (told := _difference(one, other, key))), "")
-    one, other = _plain(before), _plain(after)
-    return "" if one == other else f"{name or 'its state'} was {_short(one)} and is {_short(other)}"
+        return next((told for key, one, other in pairs if (told := _first_difference(one, other, key))), "")
+    one, other = _to_comparable(before), _to_comparable(after)
+    return (
+        ""
+        if one == other
+        else f"{name or 'its state'} was {_shortened_repr(one)} and is {_shortened_repr(other)}"
+    )
 
 
-def _short(value: Any) -> str:
+def _shortened_repr(value: Any) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def _first_other(before: list[Any], after: list[Any]) -> int | None:
+def _first_differing_index(before: list[Any], after: list[Any]) -> int | None:
     pairs = enumerate(zip(before, after, strict=False))
     return next((number for number, (one, other) in pairs if one != other), None)

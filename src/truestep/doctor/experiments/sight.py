@@ -35,7 +35,7 @@ _COMPARISONS = frozenset(
 _JOINING = frozenset({"cat", "concat", "concatenate", "stack"})
 
 
-class DataSight(TorchFunctionMode):
+class DataFlowTracker(TorchFunctionMode):
     """Follows, from the batch on, which tensors operations are given.
 
     Args:
@@ -55,7 +55,7 @@ class DataSight(TorchFunctionMode):
             address_of(part): name for name, leaf in examples.leaves.items() for _, part in tree_leaves(leaf)
         }
         self._leaves.pop(None, None)
-        self._states = {address_of(each) for each in (*trained, *state_of_modules())}
+        self._states = {address_of(each) for each in (*trained, *all_parameters_and_buffers())}
         self._known = set(self._states)
         self._older = dict[int | None, str]()  # rows from before the batch, and what comes of them
         self._kept: list[Any] = [*examples.leaves.values()]  # so that no address comes again
@@ -63,7 +63,7 @@ class DataSight(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         given = list(tensors_within((args, kwargs)))
-        used = [found for each in given if (found := self._leaf_or_foreign(each)) is not None]
+        used = [found for each in given if (found := self._batch_leaf_name(each)) is not None]
         older = None if self.rests else self._older_rows(given)
         result = func(*args, **(kwargs or {}))
         made = list(tensors_within(result))
@@ -78,11 +78,11 @@ class DataSight(TorchFunctionMode):
                 self._compared.add(each)
                 continue
             self._computed.add(each)
-            self.operations.setdefault(each, set()).add(_operation(name, args, kwargs))
+            self.operations.setdefault(each, set()).add(_operation_name(name, args, kwargs))
         for new in made:
             self._note_result(new, older)
         if older is not None and (name == "__setitem__" or _is_in_place(name)) and given:
-            self._take_over(given[0], older)
+            self._note_older_rows(given[0], older)
         return result
 
     def _older_rows(self, given: Sequence[Tensor]) -> str | None:
@@ -95,9 +95,9 @@ class DataSight(TorchFunctionMode):
             self._known.add(address)
             self._kept.append(result.untyped_storage())
             if older is not None:
-                self._take_over(result, older)
+                self._note_older_rows(result, older)
 
-    def _take_over(self, result: Tensor, older: str) -> None:
+    def _note_older_rows(self, result: Tensor, older: str) -> None:
         """Note that a tensor comes of rows from before; only where it has a graph something is trained by them."""
         address = address_of(result)
         if address is not None and address not in self._states:
@@ -115,14 +115,14 @@ class DataSight(TorchFunctionMode):
         """The leaves that comparisons were given, and maybe changes of form, but no other operation."""
         return sorted(self._compared - self._computed)
 
-    def _leaf_or_foreign(self, given: Tensor) -> str | None:
+    def _batch_leaf_name(self, given: Tensor) -> str | None:
         """Return the leaf of the batch that a tensor is; note one that is foreign."""
         if (name := self._leaves.get(address_of(given))) is not None:
             return name
-        self._see_foreign(given)
+        self._note_foreign_tensor(given)
         return None
 
-    def _see_foreign(self, given: Tensor) -> None:
+    def _note_foreign_tensor(self, given: Tensor) -> None:
         address = address_of(given)
         if address in self._known or isinstance(given, nn.Parameter) or self.foreign is not None:
             return
@@ -138,7 +138,7 @@ class DataSight(TorchFunctionMode):
                 self.foreign = self._older[address]
 
 
-def _operation(name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> str:
+def _operation_name(name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> str:
     """Return an operation's name; an embedding in which one number stands for padding is told from others."""
     given = {**dict(zip(("input", "weight", "padding_idx"), args, strict=False)), **(kwargs or {})}
     return f"{name} with padding" if name == "embedding" and given.get("padding_idx") is not None else name
@@ -156,10 +156,10 @@ def _rows_differ(given: Tensor) -> bool:
 
 def tensors_within(value: Any) -> Iterator[Tensor]:
     """Yield the tensors of any nesting, each as it lies in memory."""
-    return (_in_memory(leaf) for _, leaf in tree_leaves(value) if isinstance(leaf, Tensor))
+    return (_unwrap_functorch(leaf) for _, leaf in tree_leaves(value) if isinstance(leaf, Tensor))
 
 
-def _in_memory(tensor: Tensor) -> Tensor:
+def _unwrap_functorch(tensor: Tensor) -> Tensor:
     """Return what `torch.func` has wrapped, once for each of its transforms: the wrapper has no memory of its own."""
     while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         tensor = torch._C._functorch.get_unwrapped(tensor)
@@ -172,12 +172,12 @@ def address_of(leaf: Any) -> int | None:
         return int(leaf.__array_interface__["data"][0])
     if not isinstance(leaf, Tensor) or leaf.layout is not torch.strided or leaf.is_meta:
         return None
-    leaf = _in_memory(leaf)
+    leaf = _unwrap_functorch(leaf)
     with torch._C.DisableTorchFunction():
         return leaf.untyped_storage().data_ptr() or None
 
 
-def state_of_modules() -> Iterator[Tensor]:
+def all_parameters_and_buffers() -> Iterator[Tensor]:
     """Yield parameters and buffers of all modules there are."""
     for found in gc.get_objects():
         if issubclass(type(found), nn.Module):

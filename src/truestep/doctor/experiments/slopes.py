@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.experiments.changes import Change
 from truestep.doctor.experiments.full_precision import HALF_PRECISION
-from truestep.doctor.experiments.moves import BlockMove, block_moves, product
+from truestep.doctor.experiments.moves import BlockMove, block_moves, dot_product
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.frames import path_in_finding
@@ -48,7 +48,7 @@ def in_full_precision(experiment: "StepExperiment") -> "StepExperiment":
     return replace(experiment, plan=replace(experiment.plan, in_full_precision=True), moves={}, _known={})
 
 
-def demand_slopes(experiment: "StepExperiment") -> None:
+def demand_comparable_slopes(experiment: "StepExperiment") -> None:
     """Make sure that the gradient is that of the loss alone, so that slopes can be compared with it.
 
     Raises:
@@ -72,13 +72,13 @@ def demand_slopes(experiment: "StepExperiment") -> None:
         raise ExperimentNotTriedError(f"the gradient goes through {base.own_backward}")
     if all(each._backward_hooks for each in experiment.plan.parameters.values()):
         raise ExperimentNotTriedError("hooks change all gradients, so they need be no slopes of the loss")
-    if experiment.compared_step_by_step(Change(cleared=True)).difference > max(
+    if experiment.compare_step_by_step(Change(cleared=True)).difference > max(
         experiment.tolerance, _LEFT_OVER
     ):
         raise ExperimentNotTriedError("gradients that were there before the batch are part of its step")
 
 
-def slope_moves(experiment: "StepExperiment") -> Iterator[tuple[BlockMove, float]]:
+def moves_with_wrong_slope(experiment: "StepExperiment") -> Iterator[tuple[BlockMove, float]]:
     """Yield the moves along which the loss has another slope than its gradient says, each with that slope.
 
     Raises:
@@ -87,13 +87,13 @@ def slope_moves(experiment: "StepExperiment") -> Iterator[tuple[BlockMove, float
     measured_any, is_cut_in_writing, why = False, False, "the gradients are too small to measure slopes"
     for move in block_moves(experiment):
         try:
-            measured = _slope(experiment, move)
+            measured = _slope_if_wrong(experiment, move)
         except ExperimentNotTriedError as error:
             why = str(error)
             continue
         measured_any = True
         if measured is not None:
-            if _is_cut_as_written(experiment, move, measured) or _is_of_constants(experiment, move):
+            if _is_cut_on_purpose(experiment, move, measured) or _is_right_with_constants(experiment, move):
                 is_cut_in_writing = True
             else:
                 yield move, measured
@@ -114,44 +114,46 @@ def graph_cuts(experiment: "StepExperiment") -> list[GraphCut]:
     return found
 
 
-def _slope(experiment: "StepExperiment", move: BlockMove) -> float | None:
+def _slope_if_wrong(experiment: "StepExperiment", move: BlockMove) -> float | None:
     """Return the measured slope where it is another one than the gradient says, None where it is the same."""
-    base = _loss(experiment, move, 0.0)
-    step = _step(experiment, move)
+    base = _loss_after_move(experiment, move, 0.0)
+    step = _step_size(experiment, move)
     least = _SMALLEST_CHANGE * experiment.base.coarsest * abs(base)
-    forward = _loss(experiment, move, step)
+    forward = _loss_after_move(experiment, move, step)
     if max(step * move.gradient_size, abs(forward - base) / 3) < least:
         raise ExperimentNotTriedError("the gradients are too small to measure slopes")
-    if _is_near((forward - base) / step, move, _MOST_APART_AT_ONCE):
+    if _is_near_said_slope((forward - base) / step, move, _MOST_APART_AT_ONCE):
         return None
-    measured = (forward - _loss(experiment, move, -step)) / (2 * step)
-    if _is_near(measured, move, _MOST_APART):
+    measured = (forward - _loss_after_move(experiment, move, -step)) / (2 * step)
+    if _is_near_said_slope(measured, move, _MOST_APART):
         return None
     smaller = _SMALLER * step
-    again = (_loss(experiment, move, smaller) - _loss(experiment, move, -smaller)) / (2 * smaller)
+    again = (_loss_after_move(experiment, move, smaller) - _loss_after_move(experiment, move, -smaller)) / (
+        2 * smaller
+    )
     if not abs(measured - again) <= _AGREED * max(abs(measured), abs(again)):
         raise ExperimentNotTriedError("the loss has a kink here: two sizes of a step disagree")
     return measured
 
 
-def _is_near(measured: float, move: BlockMove, share: float) -> bool:
+def _is_near_said_slope(measured: float, move: BlockMove, share: float) -> bool:
     return abs(measured - move.said) <= share * max(abs(measured), abs(move.said), 0.1 * move.gradient_size)
 
 
-def _step(experiment: "StepExperiment", move: BlockMove) -> float:
-    base = _loss(experiment, move, 0.0)
+def _step_size(experiment: "StepExperiment", move: BlockMove) -> float:
+    base = _loss_after_move(experiment, move, 0.0)
     return min(_LARGEST_STEP * move.weights_size, _AIMED_CHANGE * (abs(base) + 0.01) / move.gradient_size)
 
 
-def _is_of_constants(experiment: "StepExperiment", move: BlockMove) -> bool:
+def _is_right_with_constants(experiment: "StepExperiment", move: BlockMove) -> bool:
     """Tell whether the gradient is the slope where factors of plain numbers, and copies of parameters, stay as they are."""
-    step = _step(experiment, move)
-    losses = [_loss(experiment, move, by, holds_constants=True) for by in (step, -step)]
+    step = _step_size(experiment, move)
+    losses = [_loss_after_move(experiment, move, by, holds_constants=True) for by in (step, -step)]
     measured = (losses[0] - losses[1]) / (2 * step)
-    return _is_near(measured, move, _MOST_APART) or _is_cut_as_written(experiment, move, measured)
+    return _is_near_said_slope(measured, move, _MOST_APART) or _is_cut_on_purpose(experiment, move, measured)
 
 
-def _loss(
+def _loss_after_move(
     experiment: "StepExperiment", move: BlockMove, by: float, *, holds_constants: bool = False
 ) -> float:
     if by:
@@ -164,7 +166,7 @@ def _loss(
     return sum(found.steps[move.step].losses)
 
 
-def _is_cut_as_written(experiment: "StepExperiment", move: BlockMove, measured: float) -> bool:
+def _is_cut_on_purpose(experiment: "StepExperiment", move: BlockMove, measured: float) -> bool:
     """Tell whether the gradient is the slope where detach() and its kin leave the graph whole, or they can't be left out."""
     opened = Change(opens_cuts=True, at=experiment.base.steps[move.step].first_call)
     if experiment.goes_another_way(opened):
@@ -173,5 +175,5 @@ def _is_cut_as_written(experiment: "StepExperiment", move: BlockMove, measured: 
         raise ExperimentNotTriedError(
             "samples are scored by log_prob(): its gradient is that of an expectation"
         )
-    said = product(experiment.child(opened).steps[move.step].gradients, move.directions)
+    said = dot_product(experiment.child(opened).steps[move.step].gradients, move.directions)
     return abs(measured - said) <= _MOST_APART * max(abs(measured), abs(said))

@@ -10,7 +10,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils.hooks import RemovableHandle
 
 
-class StatesKept:
+class PreservedModuleState:
     """Within it modules keep their buffers and tensors, whatever their forwards put in the place of them.
 
     What a forward left can be read up to the module's next one, as a loss may; what is set from outside stays.
@@ -26,8 +26,8 @@ class StatesKept:
 
     def __enter__(self) -> Self:
         self._handles = [
-            register_module_forward_pre_hook(self._before),
-            register_module_forward_hook(self._after),
+            register_module_forward_pre_hook(self._restore_before_forward),
+            register_module_forward_hook(self._note_after_forward),
         ]
         return self
 
@@ -37,7 +37,7 @@ class StatesKept:
         for each in self._handles:
             each.remove()
 
-    def _before(self, module: nn.Module, _args: Any) -> None:
+    def _restore_before_forward(self, module: nn.Module, _args: Any) -> None:
         for name, left in self._left.pop(id(module), {}).items():
             home = module._buffers if name in module._buffers else module.__dict__
             if home.get(name) is left:
@@ -45,14 +45,14 @@ class StatesKept:
                 kept = self._kept[id(module)]
                 home.update({key: kept[key] for key in kept.keys() & {name}})
 
-    def _after(self, module: nn.Module, _args: Any, _output: Any) -> None:
+    def _note_after_forward(self, module: nn.Module, _args: Any, _output: Any) -> None:
         kept = self._kept.get(id(module))
         if kept is not None:
-            state = _state_of(module).items()
+            state = _buffers_and_tensors(module).items()
             self._left[id(module)] = {name: each for name, each in state if each is not kept.get(name)}
 
 
-def _state_of(module: nn.Module) -> dict[str, Any]:
+def _buffers_and_tensors(module: nn.Module) -> dict[str, Any]:
     """Return the buffers of a module, and its attributes that hold tensors."""
     own = {name: each for name, each in vars(module).items() if _holds_tensors(each)}
     return {**own, **module._buffers}

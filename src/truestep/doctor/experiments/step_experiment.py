@@ -12,7 +12,7 @@ from torch import Tensor
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.changes import Change, ChangeKind
 from truestep.doctor.experiments.child_goes_on import outcome_of_child
-from truestep.doctor.experiments.counts import counts_of
+from truestep.doctor.experiments.counts import possible_example_counts
 from truestep.doctor.experiments.full_precision import HALF_PRECISION
 from truestep.doctor.experiments.not_tried import (
     STEPS_OF_OTHERS,
@@ -20,14 +20,14 @@ from truestep.doctor.experiments.not_tried import (
     StepsOfOthersError,
     why_child_raised,
 )
-from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen
+from truestep.doctor.experiments.outcome import ChildOutcome, ObservedStep
 from truestep.doctor.experiments.step_child import StepChild, StepPlan
 from truestep.doctor.finding import Place
 from truestep.doctor.relations.gradients import (
     GradientComparison,
     compare_gradients,
+    compare_with_halves,
     gradient_tolerance,
-    halves_combined,
 )
 from truestep.doctor.relations.mixing import Mixing, first_mixing
 from truestep.doctor.runtime.frames import path_in_finding
@@ -56,7 +56,7 @@ class StepExperiment:
             ExperimentNotTriedError: nothing was learned.
         """
         if change not in self._known:
-            self._known[change] = self._forked(change)
+            self._known[change] = self._fork_child(change)
         found = self._known[change]
         if found.failure is not None:
             is_over = found.failure == STEPS_OF_OTHERS
@@ -65,7 +65,7 @@ class StepExperiment:
             _demand_same_uses(found, self.base)
         return found
 
-    def _forked(self, change: Change) -> ChildOutcome:
+    def _fork_child(self, change: Change) -> ChildOutcome:
         if self.plan.at_use is not None and change.count(self.plan.examples) != self.plan.examples.count:
             raise ExperimentNotTriedError(
                 "the script makes the batch in its step, so its size can't be changed"
@@ -95,7 +95,7 @@ class StepExperiment:
             and not self.plan.batches_ahead
             and self.plan.at_use is None
         ):
-            found = self._held_back()
+            found = self._child_holding_batch_back()
         if found.error is not None:
             raise ExperimentNotTriedError(why_child_raised(found.error))
         if not found.steps:
@@ -115,7 +115,7 @@ class StepExperiment:
             raise ExperimentNotTriedError("an optimizer stepped several times for one batch")
         return found
 
-    def _held_back(self) -> ChildOutcome:
+    def _child_holding_batch_back(self) -> ChildOutcome:
         """Return the child that changes nothing where the script may hold each batch back until the next one is there."""
         self.plan = replace(self.plan, batches_ahead=1)
         self._known.clear()
@@ -159,7 +159,7 @@ class StepExperiment:
         base = self.base if beside is None else self.changed(beside)
         return compare_gradients(self.changed(change).gradients(), base.gradients())
 
-    def compared_twice(self) -> GradientComparison:
+    def compare_doubled_batch(self) -> GradientComparison:
         """Return how far the gradients with every example twice are from those of the batch, for what the loss is a mean of.
 
         A number from outside of the batch that the sum is divided by may stand for the examples: it is doubled, too.
@@ -167,14 +167,14 @@ class StepExperiment:
         apart = self.compared(Change("twice"))
         if apart.difference <= self.tolerance:
             return apart
-        counts = counts_of(self.plan.examples, self.plan.examples.count + self.base.num_rows)
+        counts = possible_example_counts(self.plan.examples, self.plan.examples.count + self.base.num_rows)
         doubled = Change("twice", counts=counts)
         divided = self.compared(doubled, Change(counts=counts))
         return divided if self.child(doubled).meets_count and divided.difference < apart.difference else apart
 
-    def compared_step_by_step(self, change: Change) -> GradientComparison:
+    def compare_step_by_step(self, change: Change) -> GradientComparison:
         """Return the same of each step's own parameters alone: what others hold may be left over from before."""
-        return _apart_step_by_step(self, self.changed(change), self.base)
+        return _largest_step_difference(self, self.changed(change), self.base)
 
     def halves(self, *, keeps_buffers: bool = False) -> GradientComparison:
         """Return how far the gradients are from a mean of those of the two halves, each of them twice."""
@@ -183,14 +183,14 @@ class StepExperiment:
         halves = [self.changed(Change(kind, keeps_buffers=keeps_buffers)) for kind in kinds]
         # each step by itself: one loss may be a weighted mean, another a plain one
         found = [
-            halves_combined(
+            compare_with_halves(
                 *(self.own_gradients(each.steps[number], hooked=False) for each in (*halves, whole))
             )
             for number in range(len(whole.steps))
         ]
         return max(found, key=lambda each: each.difference)
 
-    def own_gradients(self, step: StepSeen, *, hooked: bool = True) -> dict[str, Tensor | None]:
+    def own_gradients(self, step: ObservedStep, *, hooked: bool = True) -> dict[str, Tensor | None]:
         """Return the gradients of those parameters that a step is for; if asked, without those that hooks may change."""
         optimizer = self.plan.optimizers[step.optimizer]
         held = {id(each) for group in optimizer.param_groups for each in group["params"]}
@@ -218,9 +218,9 @@ class StepExperiment:
 
         They are where others' values change them, which another relation asks for, too.
         """
-        return self._changes(Change("exchanged", item)) or self._changes(Change("constant", item))
+        return self._is_changed_by(Change("exchanged", item)) or self._is_changed_by(Change("constant", item))
 
-    def _changes(self, change: Change) -> bool:
+    def _is_changed_by(self, change: Change) -> bool:
         if self.goes_another_way(change):
             return True
         beside = Change(noise=change.noise) if change.noise else None
@@ -238,7 +238,7 @@ class StepExperiment:
         ]
         if self.base.draws:
             others += [Change("constant", item, noise=number) for number in range(1, 1 + _OTHER_NOISES)]
-        return any(map(self._changes, others))
+        return any(map(self._is_changed_by, others))
 
     @cached_property
     def examples_mix(self) -> bool:
@@ -262,7 +262,7 @@ class StepExperiment:
         if (
             self.base.draws
             and not self.goes_another_way(twice)
-            and not self.base.draws_as_often(self.child(twice))
+            and not self.base.has_same_draws_as(self.child(twice))
         ):
             raise ExperimentNotTriedError("random numbers are drawn for each example, others for each place")
 
@@ -297,7 +297,7 @@ class StepExperiment:
             each for each in examples.items if (each in self.base.varied if made else examples.varies(each))
         ]
 
-    def a_batch_of_one_comes(self) -> bool:
+    def has_last_batch_of_one(self) -> bool:
         """Tell whether the last batch of an epoch holds one example."""
         sampler = getattr(self.plan.iterator, "_index_sampler", None)
         size, drops = getattr(sampler, "batch_size", None), getattr(sampler, "drop_last", True)
@@ -324,7 +324,7 @@ class StepExperiment:
         return None if self.mixing is None or self.mixing.place is None else Place.of_text(self.mixing.place)
 
     @property
-    def told_mixing(self) -> str:
+    def mixing_text(self) -> str:
         """Where the examples first mix, as a message shows it; empty where that can't be told."""
         if self.mixing is None:
             return ""
@@ -356,10 +356,12 @@ def mixing_is_meant(experiment: StepExperiment) -> bool:
     mixing = experiment.mixing
     if mixing is None or not mixing.is_meant:
         return False
-    return not mixing.is_table or all(_place_matters(experiment, mixing.number, axis) for axis in (-2, -1))
+    return not mixing.is_table or all(
+        _has_effect_by_position(experiment, mixing.number, axis) for axis in (-2, -1)
+    )
 
 
-def _place_matters(experiment: StepExperiment, number: int, axis: int) -> bool:
+def _has_effect_by_position(experiment: StepExperiment, number: int, axis: int) -> bool:
     base, found = (experiment.child(each) for each in (_ROWS, replace(_ROWS, rolled=(number, axis))))
     losses = ([loss for step in each.steps for loss in step.losses] for each in (base, found))
     least = 4 * experiment.base.coarsest
@@ -368,13 +370,13 @@ def _place_matters(experiment: StepExperiment, number: int, axis: int) -> bool:
     )
 
 
-def closures_compared(experiment: StepExperiment) -> GradientComparison:
+def compare_closure_calls(experiment: StepExperiment) -> GradientComparison:
     """Return how far the gradients of a closure's second call in a step are from those with none before it."""
     found, cleared = (experiment.child(Change(second_call=True, cleared=each)) for each in (False, True))
-    return _apart_step_by_step(experiment, found, cleared)
+    return _largest_step_difference(experiment, found, cleared)
 
 
-def _apart_step_by_step(
+def _largest_step_difference(
     experiment: StepExperiment, found: ChildOutcome, other: ChildOutcome
 ) -> GradientComparison:
     each = [

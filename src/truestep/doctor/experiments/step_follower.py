@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from truestep.core.frames import frame_of_user
+from truestep.core.frames import innermost_user_frame
 from truestep.doctor.experiments.outcome import ChildOutcome
 
 Note = TypeVar("Note")
@@ -56,7 +56,7 @@ class StepFollower(TorchFunctionMode):
         seen.followed.update(self.found)
 
 
-class NotedTensors(Generic[Note]):
+class TensorNotes(Generic[Note]):
     """What is known of tensors, as long as they live."""
 
     def __init__(self) -> None:
@@ -73,9 +73,9 @@ class NotedTensors(Generic[Note]):
 
 def users_frame() -> FrameType | None:
     """Return the frame of the user's that an operation is called in."""
-    return frame_of_user(sys._getframe(1))
+    return innermost_user_frame(sys._getframe(1))
 
 
-def line_of(frame: FrameType) -> str:
+def frame_line_text(frame: FrameType) -> str:
     """Return the line that a frame is at, as a place's text."""
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -24,7 +24,7 @@ _MOST_LAYERS = 3
 _SEED = 5
 
 
-def moves_of_still_layers(experiment: "StepExperiment") -> Iterator[tuple[str, float]]:
+def loss_changes_without_gradient(experiment: "StepExperiment") -> Iterator[tuple[str, float]]:
     """Yield the layers without a gradient that change the loss, each with the change, as a share.
 
     Raises:
@@ -36,26 +36,26 @@ def moves_of_still_layers(experiment: "StepExperiment") -> Iterator[tuple[str, f
     found = [
         (number, names)
         for number in range(len(base.steps))
-        for names in _still_layers(experiment, number).values()
+        for names in _layers_without_gradient(experiment, number).values()
     ]
     for number, names in found[:_MOST_LAYERS]:
-        moved = _move(experiment, number, names)
+        moved = _loss_change(experiment, number, names)
         if moved > max(_LEAST_MOVE, _ROUNDINGS * base.coarsest):
             yield names[0].rpartition(".")[0] or names[0], moved
 
 
-def gets_no_gradient(experiment: "StepExperiment") -> bool:
+def has_step_without_gradients(experiment: "StepExperiment") -> bool:
     """Tell the steps of a single optimizer of whose parameters none gets a gradient, not even zeros."""
     given = experiment.base.gradients().values()
     return len(experiment.plan.optimizers) == 1 and all(each is None for each in given)
 
 
-def _still_layers(experiment: "StepExperiment", number: int) -> Mapping[str, Sequence[str]]:
+def _layers_without_gradient(experiment: "StepExperiment", number: int) -> Mapping[str, Sequence[str]]:
     """Return the layers of a step's optimizer none of whose parameters got a gradient, or ever had one."""
     parameters = experiment.plan.parameters
     given = experiment.own_gradients(experiment.base.steps[number])
     trained = Counter(parameters[name].shape for name, each in given.items() if each is not None)
-    if not trained and not gets_no_gradient(experiment):  # it is another optimizer's turn
+    if not trained and not has_step_without_gradients(experiment):  # it is another optimizer's turn
         return {}
     still, layers = {}, dict[str, list[str]]()
     for name in given:
@@ -72,7 +72,7 @@ def _still_layers(experiment: "StepExperiment", number: int) -> Mapping[str, Seq
     return still
 
 
-def _move(experiment: "StepExperiment", number: int, names: Sequence[str]) -> float:
+def _loss_change(experiment: "StepExperiment", number: int, names: Sequence[str]) -> float:
     """Return how much the loss moves, as a share, the least of two steps taken for one size; 0 for what jumps."""
     drawn = torch.Generator().manual_seed(_SEED)
     numbers = len(experiment.plan.parameters)

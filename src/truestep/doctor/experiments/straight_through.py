@@ -52,7 +52,7 @@ class StraightThrough:
 
     def cut(self, given: Tensor, result: Tensor) -> None:
         """Note that a tensor has the values of another one, without its graph."""
-        known = self._of(given)
+        known = self._terms_of_tensor(given)
         terms: Counter[tuple[int, bool]] = Counter()
         for (source, _), count in known.terms.items():
             terms[source, True] += count
@@ -60,11 +60,13 @@ class StraightThrough:
             result, known.opened, dict(terms), known.lines | {line_of_user_code()}
         )
 
-    def combined(self, func: Callable[..., Any], name: str, args: tuple[Any, ...], result: Tensor) -> Tensor:
+    def sum_with_graph(
+        self, func: Callable[..., Any], name: str, args: tuple[Any, ...], result: Tensor
+    ) -> Tensor:
         """Return what a sum or difference gives: with the whole graph, where a cut term takes another one back."""
         if name not in _SIGNS or len(args) != 2 or not all(isinstance(each, Tensor) for each in args):
             return result
-        first, second = (self._of(each) for each in args)
+        first, second = (self._terms_of_tensor(each) for each in args)
         terms = Counter(first.terms)
         for term, count in second.terms.items():
             terms[term] += _SIGNS[name] * count
@@ -77,7 +79,7 @@ class StraightThrough:
         self._sums[id(result)] = found
         return result
 
-    def _of(self, given: Tensor) -> _SumOfTerms:
+    def _terms_of_tensor(self, given: Tensor) -> _SumOfTerms:
         known = self._sums.get(id(given))
         if known is None or known.value is not given:
             known = self._sums[id(given)] = _SumOfTerms(given, given, {(id(given), False): 1})

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from truestep.doctor.experiments.step_follower import NotedTensors
+from truestep.doctor.experiments.step_follower import TensorNotes
 
 _TAKE_LOGITS = frozenset({"softmax", "log_softmax", "logsumexp", "gumbel_softmax"})
 _UNIFORM = frozenset({"rand", "rand_like", "uniform"})
@@ -17,11 +17,11 @@ _SAME = 1e-4  # of sums of shares
 _LOGARITHMS = 2  # of uniform noise, until it is Gumbel's
 
 
-class TakenForLogits:
+class SharesAsLogitsFinder:
     """Looks at operations for shares, and follows noise to its second logarithm."""
 
     def __init__(self) -> None:
-        self._logarithms = NotedTensors[int]()
+        self._logarithms = TensorNotes[int]()
 
     def look(
         self,
@@ -35,19 +35,21 @@ class TakenForLogits:
         if name in _TAKE_LOGITS:
             axis = kwargs.get("dim", args[1] if len(args) > 1 and name != "gumbel_softmax" else -1)
             axis = axis[0] if isinstance(axis, (tuple, list)) and len(axis) == 1 else axis
-            return f"goes into {name}" if isinstance(axis, int) and are_shares(given[0], axis) else ""
+            return (
+                f"goes into {name}" if isinstance(axis, int) and are_probability_rows(given[0], axis) else ""
+            )
         if name in _UNIFORM or name == "exponential":
             self._logarithms[result] = int(name == "exponential")
             return None
         known = [self._logarithms.get(each) for each in given]
         if name in ("add", "sub") and _LOGARITHMS in known and None in known:
-            return "gets Gumbel's noise" if are_shares(given[known.index(None)], -1) else ""
+            return "gets Gumbel's noise" if are_probability_rows(given[known.index(None)], -1) else ""
         if known[0] is not None and len(given) == 1 and (name == "log" or name in _KEEP):
             self._logarithms[result] = known[0] + (name == "log")
         return None
 
 
-def are_shares(value: Tensor, axis: int) -> bool:
+def are_probability_rows(value: Tensor, axis: int) -> bool:
     """Tell rows that are never below 0, all of one sum, and neither alike nor labels in the form of 0 and 1."""
     if not value.is_floating_point() or not -value.ndim <= axis < value.ndim:
         return False

@@ -3,11 +3,11 @@
 
 from typing import Any
 
-from truestep.core.wording import counted
+from truestep.core.wording import plural
 from truestep.doctor.experiments.experiments import Experiments
 
 
-def experiments_told(experiments: Experiments, *, abstentions: bool = False) -> list[str]:
+def experiment_report_lines(experiments: Experiments, *, abstentions: bool = False) -> list[str]:
     """Return the lines of a report; none where no relation was wanted. `abstentions`: also why relations do not apply."""
     if not experiments.records:
         return []
@@ -15,23 +15,23 @@ def experiments_told(experiments: Experiments, *, abstentions: bool = False) -> 
     for code in experiments.records:
         codes[experiments.outcome(code)[0]].append(code)
     held, broken, rest, elsewhere = codes.values()
-    cost = f"{counted(experiments.budget.num_children, 'child', 'children')} in {experiments.seconds:.2f} s"
-    reasons = _reasons(experiments, rest)
+    cost = f"{plural(experiments.budget.num_children, 'child', 'children')} in {experiments.seconds:.2f} s"
+    reasons = _codes_by_reason(experiments, rest)
     why = f": {reasons.popitem()[0]}" if len(reasons) == 1 else ""
     parts = [
-        f"{counted(len(held), 'relation')} {'holds' if len(held) == 1 else 'hold'}",
+        f"{plural(len(held), 'relation')} {'holds' if len(held) == 1 else 'hold'}",
         f"{len(broken)} broken{_codes_in_brackets(broken)}",
         f"{len(rest)} not tried{why}",
     ]
     if why and not (held or broken):  # a ts.Run trains here, say
-        parts = [f"none of {counted(len(rest), 'relation')} was tried{why}"]
+        parts = [f"none of {plural(len(rest), 'relation')} was tried{why}"]
     if elsewhere:
         parts.append(f"{len(elsewhere)} {'does' if len(elsewhere) == 1 else 'do'} not apply")
     more = [f"not tried: {', '.join(each)}: {reason}" for reason, each in reasons.items()]
     if abstentions:
         more += [
             f"does not apply: {', '.join(each)}: {reason}"
-            for reason, each in _reasons(experiments, elsewhere).items()
+            for reason, each in _codes_by_reason(experiments, elsewhere).items()
         ]
     return [f"experiments: {'; '.join(parts)} ({cost})", *more]
 
@@ -40,7 +40,7 @@ def _codes_in_brackets(codes: list[str]) -> str:
     return f" ({', '.join(codes)})" if codes else ""
 
 
-def _reasons(experiments: Experiments, codes: list[str]) -> dict[str, list[str]]:
+def _codes_by_reason(experiments: Experiments, codes: list[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for code in codes:
         found.setdefault(experiments.why_not_tried(code) or "the script was over before", []).append(code)

@@ -16,7 +16,7 @@ from pathlib import Path
 from posix import _exit  # os._exit may be wrapped, by us too
 from typing import Any, Never
 
-from truestep.doctor.forks.descriptors import is_memory_device, open_descriptors_anew
+from truestep.doctor.forks.descriptors import is_memory_device, reopen_descriptors
 from truestep.doctor.forks.filter import filter_system_calls
 from truestep.doctor.forks.memory import make_memory_private
 from truestep.doctor.forks.obstacles import free_memory_bytes
@@ -28,16 +28,16 @@ class NotTriedError(Exception):
     """What was to be tried can't be, for the reason in the message."""
 
 
-def leave() -> Never:
+def exit_at_once() -> Never:
     """End at once: no handler of the program's at its exit, and nothing that its buffers still hold."""
     _exit(0)
 
 
-def live_as_child(parent: int, work: Callable[[], Any], channel: int, seconds: float) -> Never:
+def run_as_sealed_child(parent: int, work: Callable[[], Any], channel: int, seconds: float) -> Never:
     """Seal this process, work, write `{"value": ...}` or `{"failure": ...}` as JSON to the channel, and end."""
     try:
         try:
-            _seal(parent, channel, seconds)
+            _seal_process(parent, channel, seconds)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing of the user's runs
             told = {"failure": f"the child can't be sealed here: {error}"}
         else:
@@ -52,39 +52,39 @@ def live_as_child(parent: int, work: Callable[[], Any], channel: int, seconds: f
         with os.fdopen(channel, "wb", closefd=False) as file:
             file.write(json.dumps(told).encode())
     finally:
-        leave()
+        exit_at_once()
 
 
-def seal_or_leave(parent: int, channel: int, seconds: float, failing: bytes) -> None:
+def seal_or_exit(parent: int, channel: int, seconds: float, failing: bytes) -> None:
     """Seal this process, whose life goes on; where it can't be, write the reason behind `failing` and end it."""
     try:
-        _seal(parent, channel, seconds)
+        _seal_process(parent, channel, seconds)
     except BaseException as error:  # noqa: BLE001 - whatever it is, nothing of the user's runs
         with os.fdopen(channel, "wb", closefd=False) as file:
             file.write(failing + f"the child can't be sealed here: {error}".encode())
-        leave()
+        exit_at_once()
 
 
-def _seal(parent: int, channel: int, seconds: float) -> None:
+def _seal_process(parent: int, channel: int, seconds: float) -> None:
     """Cut this process off from all that lies outside of it."""
     from ctypes import CDLL
 
     os.setsid()  # signals of the terminal are its parent's
     CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
-        leave()
+        exit_at_once()
     _limit_resources(seconds)
     make_memory_private()
-    open_descriptors_anew(channel)
+    reopen_descriptors(channel)
     sys.addaudithook(_refuse_special_files)
     filter_system_calls()
     import torch
 
-    _empty_pools()
+    _reset_thread_pools()
     torch.set_num_threads(1)  # large operations wait for ever for threads that the fork left behind
 
 
-def _empty_pools() -> None:
+def _reset_thread_pools() -> None:
     """Have pools start threads anew: those that they had are the parent's.
 
     To list all objects is to write to each, which has the system copy the whole memory; to look for what refers to the threads'
@@ -114,16 +114,16 @@ def _limit_resources(seconds: float) -> None:
     """Let the child run out of memory and time before anybody else does."""
     Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
     size = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
-    _limit(resource.RLIMIT_AS, size + free_memory_bytes() // 2)
-    _limit(resource.RLIMIT_CPU, int(seconds) * 2 + 1)
-    _limit(resource.RLIMIT_CORE, 0)
+    _set_resource_limit(resource.RLIMIT_AS, size + free_memory_bytes() // 2)
+    _set_resource_limit(resource.RLIMIT_CPU, int(seconds) * 2 + 1)
+    _set_resource_limit(resource.RLIMIT_CORE, 0)
     most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(
         resource.RLIMIT_NOFILE, (most_files, most_files)
     )  # each file that it writes stays open
 
 
-def _limit(kind: int, most: int) -> None:
+def _set_resource_limit(kind: int, most: int) -> None:
     hard = resource.getrlimit(kind)[1]
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(kind, (most, most))

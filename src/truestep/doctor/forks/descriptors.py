@@ -12,7 +12,7 @@ MOST_BYTES = 64 << 20  # of a file open for writing, whose contents a child gets
 _MEMORY_DEVICES = frozenset({3, 5, 7, 8, 9})  # null, zero, full, random, urandom: they are nobody's
 
 
-def open_descriptors_anew(keep: int) -> None:
+def reopen_descriptors(keep: int) -> None:
     """Give this process descriptors of its own in the place of those that it shares, but one.
 
     Files and folders that are read are opened again where they stand; a file that is written becomes a copy in memory, a large one
@@ -30,7 +30,7 @@ def open_descriptors_anew(keep: int) -> None:
         except OSError:
             continue  # the one that listed them is closed by now
         try:
-            anew = _anew(descriptor, found, flags)
+            anew = _private_descriptor(descriptor, found, flags)
         except OSError:
             anew = None
         os.dup2(nowhere if anew is None else anew, descriptor)
@@ -45,7 +45,7 @@ def is_memory_device(found: os.stat_result) -> bool:
     return is_device and os.minor(found.st_rdev) in _MEMORY_DEVICES
 
 
-def _anew(descriptor: int, found: os.stat_result, flags: int) -> int | None:
+def _private_descriptor(descriptor: int, found: os.stat_result, flags: int) -> int | None:
     """Return a descriptor of the same contents that shares nothing, None for what has to lead nowhere."""
     again, mode = f"/proc/self/fd/{descriptor}", flags & os.O_ACCMODE
     if flags & getattr(os, "O_PATH", 0):
@@ -53,15 +53,15 @@ def _anew(descriptor: int, found: os.stat_result, flags: int) -> int | None:
     if is_memory_device(found):
         return os.open(again, mode)
     if stat.S_ISDIR(found.st_mode):
-        return _at(os.open(again, os.O_RDONLY | os.O_DIRECTORY), descriptor)
+        return _move_descriptor(os.open(again, os.O_RDONLY | os.O_DIRECTORY), descriptor)
     if not stat.S_ISREG(found.st_mode):
         return None
     if mode == os.O_RDONLY or found.st_size > MOST_BYTES:
-        return _at(os.open(again, os.O_RDONLY), descriptor)
-    return _at(_copy_in_memory(again, flags), descriptor)
+        return _move_descriptor(os.open(again, os.O_RDONLY), descriptor)
+    return _move_descriptor(_copy_in_memory(again, flags), descriptor)
 
 
-def _at(anew: int, descriptor: int) -> int:
+def _move_descriptor(anew: int, descriptor: int) -> int:
     """Put a new descriptor where the old one stands."""
     os.lseek(anew, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
     return anew

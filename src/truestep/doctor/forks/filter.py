@@ -33,10 +33,10 @@ def filter_system_calls() -> None:
     machine = platform.machine()
     if machine not in calls.ARCHITECTURES:
         raise OSError(f"no list of system calls is known for {machine}")
-    program = _program(machine, os.getpid())
+    program = _filter_instructions(machine, os.getpid())
     code = b"".join(struct.pack("HBBI", *each) for each in program)
     kept = ctypes.create_string_buffer(code, len(code))
-    given = _Program(len(program), ctypes.addressof(kept))
+    given = _FilterProgram(len(program), ctypes.addressof(kept))
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or library.prctl(
         _SET_SECCOMP, _FILTER, ctypes.byref(given), 0, 0
@@ -44,11 +44,11 @@ def filter_system_calls() -> None:
         raise OSError(ctypes.get_errno(), "the kernel takes no filter of system calls")
 
 
-class _Program(ctypes.Structure):
+class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def _program(machine: str, process: int) -> list[Instruction]:
+def _filter_instructions(machine: str, process: int) -> list[Instruction]:
     """Return the whole filter: each call's number is compared in turn, its rule follows."""
     found: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
@@ -56,49 +56,49 @@ def _program(machine: str, process: int) -> list[Instruction]:
         REFUSE,  # the calls of another mode of the processor have other numbers
         (_LOAD, 0, 0, _NUMBER),
     ]
-    for name, rule in _rules(process).items():
-        number = calls.number_of(name, machine)
-        found += _where(number, rule) if number is not None else []
-    for number in calls.missing_numbers(machine).values():
-        found += _where(number, [MISSING])
-    for number in calls.allowed_numbers(machine).values():
-        found += _where(number, [ALLOW])
+    for name, rule in _argument_rules(process).items():
+        number = calls.call_number(name, machine)
+        found += _rule_for_call(number, rule) if number is not None else []
+    for number in calls.missing_call_numbers(machine).values():
+        found += _rule_for_call(number, [MISSING])
+    for number in calls.allowed_call_numbers(machine).values():
+        found += _rule_for_call(number, [ALLOW])
     return [*found, REFUSE]
 
 
-def _rules(process: int) -> dict[str, list[Instruction]]:
+def _argument_rules(process: int) -> dict[str, list[Instruction]]:
     """Return what is asked of the arguments of a call, by name."""
     return {
-        "open": _without_bits(1, calls.WRITES),
-        "openat": _without_bits(2, calls.WRITES),
-        "clone": _with_bit(0, calls.CLONE_THREAD),  # a thread of its own, no process
-        "fcntl": _one_of(1, calls.DESCRIPTOR_COMMANDS),
-        "ioctl": _one_of(1, calls.DEVICE_COMMANDS),
-        "prctl": _one_of(0, calls.PROCESS_COMMANDS),
-        "kill": _one_of(0, (process,)),
-        "tgkill": _one_of(0, (process,)),
-        "prlimit64": _one_of(0, (0, process)),
-        "sched_setaffinity": _one_of(0, (0, process)),
+        "open": _refuse_if_any_bit(1, calls.WRITES),
+        "openat": _refuse_if_any_bit(2, calls.WRITES),
+        "clone": _allow_if_bit_set(0, calls.CLONE_THREAD),  # a thread of its own, no process
+        "fcntl": _allow_if_one_of(1, calls.DESCRIPTOR_COMMANDS),
+        "ioctl": _allow_if_one_of(1, calls.DEVICE_COMMANDS),
+        "prctl": _allow_if_one_of(0, calls.PROCESS_COMMANDS),
+        "kill": _allow_if_one_of(0, (process,)),
+        "tgkill": _allow_if_one_of(0, (process,)),
+        "prlimit64": _allow_if_one_of(0, (0, process)),
+        "sched_setaffinity": _allow_if_one_of(0, (0, process)),
     }
 
 
-def _where(number: int, rule: list[Instruction]) -> list[Instruction]:
+def _rule_for_call(number: int, rule: list[Instruction]) -> list[Instruction]:
     return [(_EQUAL, 0, len(rule), number), *rule]
 
 
-def _argument(index: int) -> Instruction:
+def _load_argument(index: int) -> Instruction:
     """Load an argument's low half: numbers of these calls have 32 bits."""
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * index)
 
 
-def _without_bits(index: int, bits: int) -> list[Instruction]:
-    return [_argument(index), (_ANY_BIT, 0, 1, bits), REFUSE, ALLOW]
+def _refuse_if_any_bit(index: int, bits: int) -> list[Instruction]:
+    return [_load_argument(index), (_ANY_BIT, 0, 1, bits), REFUSE, ALLOW]
 
 
-def _with_bit(index: int, bit: int) -> list[Instruction]:
-    return [_argument(index), (_ANY_BIT, 0, 1, bit), ALLOW, REFUSE]
+def _allow_if_bit_set(index: int, bit: int) -> list[Instruction]:
+    return [_load_argument(index), (_ANY_BIT, 0, 1, bit), ALLOW, REFUSE]
 
 
-def _one_of(index: int, values: tuple[int, ...]) -> list[Instruction]:
+def _allow_if_one_of(index: int, values: tuple[int, ...]) -> list[Instruction]:
     tests = [part for each in values for part in ((_EQUAL, 0, 1, each), ALLOW)]
-    return [_argument(index), *tests, REFUSE]
+    return [_load_argument(index), *tests, REFUSE]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Never
 
 from truestep.doctor.forks.obstacles import why_no_fork
-from truestep.doctor.forks.signals import quiet_end_of_child
+from truestep.doctor.forks.signals import suspended_sigchld_handler
 
 NOT_SEALED = b"not sealed: "  # begins what is told in place of results
 SECONDS = 10.0  # after so long a child is killed
@@ -28,7 +28,7 @@ class ForkOutcome:
     failure: str | None = None
 
 
-def work_in_sealed_child(
+def run_in_sealed_child(
     work: Callable[[], Any], *, seconds: float = SECONDS, num_bytes: int = 0
 ) -> ForkOutcome:
     """Return what `work()` returns, as JSON carries it, run in a forked child that can change nothing outside of it.
@@ -39,30 +39,32 @@ def work_in_sealed_child(
         num_bytes: what it will write, about; where so much memory is not free, nothing is forked.
     """
 
-    def live(parent: int, channel: int) -> None:
-        from truestep.doctor.forks.child import live_as_child  # for Linux alone
+    def run_child(parent: int, channel: int) -> None:
+        from truestep.doctor.forks.child import run_as_sealed_child  # for Linux alone
 
-        live_as_child(parent, work, channel, seconds)
+        run_as_sealed_child(parent, work, channel, seconds)
 
-    told = _forked(live, seconds, num_bytes)
-    return told if isinstance(told, ForkOutcome) else _outcome(told)
+    told = _run_in_fork(run_child, seconds, num_bytes)
+    return told if isinstance(told, ForkOutcome) else _parse_outcome(told)
 
 
-def go_on_in_sealed_child(*, seconds: float = SECONDS, num_bytes: int = 0) -> "bytes | ForkOutcome | GoingOn":
+def continue_in_sealed_child(
+    *, seconds: float = SECONDS, num_bytes: int = 0
+) -> "bytes | ForkOutcome | ContinuingChild":
     """Fork; return in the sealed child what it tells its results by, and later in this process all that it told.
 
     The child goes on behind this call, through whatever code comes, until it tells something or its time is over. In this process
     comes what it told, as it was written, or why it told nothing.
     """
-    born: list[GoingOn] = []
+    born: list[ContinuingChild] = []
 
-    def live(parent: int, channel: int) -> None:
-        from truestep.doctor.forks.child import seal_or_leave
+    def seal_child(parent: int, channel: int) -> None:
+        from truestep.doctor.forks.child import seal_or_exit
 
-        seal_or_leave(parent, channel, seconds, NOT_SEALED)
-        born.append(GoingOn(channel))
+        seal_or_exit(parent, channel, seconds, NOT_SEALED)
+        born.append(ContinuingChild(channel))
 
-    told = _forked(live, seconds, num_bytes)
+    told = _run_in_fork(seal_child, seconds, num_bytes)
     if born:
         return born[0]
     if isinstance(told, ForkOutcome):
@@ -75,31 +77,33 @@ def go_on_in_sealed_child(*, seconds: float = SECONDS, num_bytes: int = 0) -> "b
 
 
 @dataclass(frozen=True)
-class GoingOn:
+class ContinuingChild:
     """The life of a sealed child that goes on with the program's code."""
 
     channel: int
 
     def tell(self, written: bytes) -> Never:
         """Write this to the process that forked, and end."""
-        from truestep.doctor.forks.child import leave
+        from truestep.doctor.forks.child import exit_at_once
 
         try:
             with os.fdopen(self.channel, "wb", closefd=False) as file:
                 file.write(written)
         finally:
-            leave()
+            exit_at_once()
 
 
 @dataclass(frozen=True)
-class _Told:
+class _ChildOutput:
     """All that a child wrote, and what ended it if that was not the child itself."""
 
     written: bytes
     ended_by: str | None
 
 
-def _forked(live: Callable[[int, int], None], seconds: float, num_bytes: int) -> _Told | ForkOutcome:
+def _run_in_fork(
+    live: Callable[[int, int], None], seconds: float, num_bytes: int
+) -> _ChildOutput | ForkOutcome:
     """Fork, have the child live, and hear it; in a child whose life returns, return something that means nothing."""
     obstacle = why_no_fork(num_bytes)
     if obstacle is not None:
@@ -110,8 +114,8 @@ def _forked(live: Callable[[int, int], None], seconds: float, num_bytes: int) ->
         return ForkOutcome(failure=f"no pipe to a child can be opened: {error.strerror}")
     parent = os.getpid()
     try:
-        with quiet_end_of_child():
-            return _heard_child(live, (reading, writing), seconds)
+        with suspended_sigchld_handler():
+            return _fork_and_read(live, (reading, writing), seconds)
     except OSError as error:
         return ForkOutcome(failure=f"this process can't be forked: {error.strerror or error}")
     finally:
@@ -119,8 +123,8 @@ def _forked(live: Callable[[int, int], None], seconds: float, num_bytes: int) ->
             os.close(reading)
 
 
-def _heard_child(live: Callable[[int, int], None], pipe: tuple[int, int], seconds: float) -> _Told:
-    from truestep.doctor.forks.child import leave
+def _fork_and_read(live: Callable[[int, int], None], pipe: tuple[int, int], seconds: float) -> _ChildOutput:
+    from truestep.doctor.forks.child import exit_at_once
 
     parent, (reading, writing) = os.getpid(), pipe
     is_alive = False
@@ -129,10 +133,10 @@ def _heard_child(live: Callable[[int, int], None], pipe: tuple[int, int], second
         if child == 0:
             live(parent, writing)
             is_alive = True
-            return _Told(b"", None)
+            return _ChildOutput(b"", None)
     finally:
         if os.getpid() != parent and not is_alive:  # an interrupt between the fork and the child's own life
-            leave()
+            exit_at_once()
         if os.getpid() == parent:
             os.close(writing)
     try:
@@ -142,11 +146,11 @@ def _heard_child(live: Callable[[int, int], None], pipe: tuple[int, int], second
         os.waitpid(child, 0)
         raise
     try:
-        told, is_late = _heard(reading, handle, seconds)
+        told, is_late = _read_until_end(reading, handle, seconds)
     finally:
-        status = _end(handle)
+        status = _end_and_reap(handle)
         os.close(handle)
-    return _Told(told, f"took longer than {seconds:g} s" if is_late else _cause(status))
+    return _ChildOutput(told, f"took longer than {seconds:g} s" if is_late else _cause_of_end(status))
 
 
 def _fork() -> int:
@@ -167,7 +171,7 @@ def _fork() -> int:
     return process
 
 
-def _heard(reading: int, handle: int, seconds: float) -> tuple[bytes, bool]:
+def _read_until_end(reading: int, handle: int, seconds: float) -> tuple[bytes, bool]:
     """Read until the child has ended, or has had its time; return what it wrote, and whether it was late."""
     told, until = bytearray(), time.monotonic() + seconds
     waiting = select.poll()
@@ -186,7 +190,7 @@ def _heard(reading: int, handle: int, seconds: float) -> tuple[bytes, bool]:
     return bytes(told), True
 
 
-def _end(handle: int) -> int | None:
+def _end_and_reap(handle: int) -> int | None:
     """End a child that has not ended, and take note of its end; return its status, None where somebody else took it."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -199,13 +203,13 @@ def _end(handle: int) -> int | None:
     )
 
 
-def _cause(status: int | None) -> str | None:
+def _cause_of_end(status: int | None) -> str | None:
     if status is None or status == 0:
         return None
     return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
 
-def _outcome(told: _Told) -> ForkOutcome:
+def _parse_outcome(told: _ChildOutput) -> ForkOutcome:
     if told.ended_by is not None:
         return ForkOutcome(failure=f"the child {told.ended_by}")
     try:

@@ -20,7 +20,7 @@ _OPENS = inspect.signature(builtins.open)
 _NO_CHANGE = ("chmod", "utime", "link", "symlink", "chown")
 
 
-class KeptFiles:
+class InMemoryFiles:
     """What a child makes of names: files in memory, folders, names that are gone; all others are as its parent's."""
 
     def __init__(self) -> None:
@@ -28,32 +28,32 @@ class KeptFiles:
         self._plain = {each: getattr(os, each) for each in ("open", "stat", "lstat", "listdir", "scandir")}
         self._file = builtins.open
 
-    def put_in_place(self) -> None:
+    def patch_file_functions(self) -> None:
         """Have Python write here for the rest of the child's life."""
-        builtins.open = io.open = self._opening_file
+        builtins.open = io.open = self._open_file
         exchanged: dict[str, Callable[..., Any]] = {
-            "open": self._opening,
-            "stat": lambda path, **how: self._status("stat", path, how),
-            "lstat": lambda path, **how: self._status("lstat", path, how),
+            "open": self._open_descriptor,
+            "stat": lambda path, **how: self._stat_path("stat", path, how),
+            "lstat": lambda path, **how: self._stat_path("lstat", path, how),
             "access": lambda path, *_, **__: self._exists(path),
-            "listdir": self._listing,
-            "scandir": lambda path=".": _Scan(self._entries(path)),
-            "mkdir": self._making_folder,
-            **dict.fromkeys(("rename", "replace"), self._renaming),
-            **dict.fromkeys(("remove", "unlink", "rmdir"), self._removing),
+            "listdir": self._list_folder,
+            "scandir": lambda path=".": _FolderScan(self._entries(path)),
+            "mkdir": self._make_folder,
+            **dict.fromkeys(("rename", "replace"), self._rename_path),
+            **dict.fromkeys(("remove", "unlink", "rmdir"), self._remove_path),
             "listxattr": lambda *_, **__: [],
             **{each: lambda *_, **__: None for each in _NO_CHANGE},
         }
         for name, function in exchanged.items():
             setattr(os, name, function)
-        shutil.rmtree = self._removing_tree  # type: ignore[assignment]
+        shutil.rmtree = self._remove_tree  # type: ignore[assignment]
 
-    def native(self, path: Any) -> Any:
+    def path_for_native_code(self, path: Any) -> Any:
         """Return where code that is not Python's reads a file."""
-        kept = self._kept(_absolute_path(path)) if isinstance(path, (str, os.PathLike)) else None
+        kept = self._entry_of_path(_absolute_path(path)) if isinstance(path, (str, os.PathLike)) else None
         return path if kept is None or kept < 0 else f"/proc/self/fd/{kept}"
 
-    def _kept(self, path: str) -> int | None:
+    def _entry_of_path(self, path: str) -> int | None:
         """Return what the child made of a name, None where it made nothing of it."""
         if not self._names or path in self._names:
             return self._names.get(path)
@@ -67,22 +67,22 @@ class KeptFiles:
             return False
         return True
 
-    def _opening_file(self, file: Any, mode: str = "r", *more: Any, **how: Any) -> Any:
+    def _open_file(self, file: Any, mode: str = "r", *more: Any, **how: Any) -> Any:
         given = _OPENS.bind(file, mode, *more, **how).arguments
         if given.get("opener") is None and not isinstance(file, int):
-            given["opener"] = self._opening
+            given["opener"] = self._open_descriptor
         return self._file(**given)
 
-    def _opening(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        kept = self._kept(_absolute_path(path)) if dir_fd is None else None
+    def _open_descriptor(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        kept = self._entry_of_path(_absolute_path(path)) if dir_fd is None else None
         if kept is None and not flags & _WRITES:
             return int(self._plain["open"](path, flags, mode, dir_fd=dir_fd))
         if kept == _FOLDER:
             return os.memfd_create("folder")  # to be synced, at most
         if kept is None or kept == _GONE:
-            kept = self._new(path, flags)
+            kept = self._create_copy(path, flags)
         elif flags & os.O_EXCL:
-            raise _error(errno.EEXIST, path)
+            raise _os_error(errno.EEXIST, path)
         if not flags & _WRITES:
             return int(self._plain["open"](f"/proc/self/fd/{kept}", flags))
         if flags & os.O_TRUNC:
@@ -90,13 +90,13 @@ class KeptFiles:
         os.lseek(kept, 0, os.SEEK_END if flags & os.O_APPEND else os.SEEK_SET)
         return os.dup(kept)
 
-    def _new(self, path: Any, flags: int) -> int:
+    def _create_copy(self, path: Any, flags: int) -> int:
         """Return a descriptor for a file that the child has not written so far, with what its parent has there."""
         is_there = self._exists(path)
         if is_there and flags & os.O_EXCL and flags & os.O_CREAT:
-            raise _error(errno.EEXIST, path)
+            raise _os_error(errno.EEXIST, path)
         if not (is_there or flags & os.O_CREAT) or not self._exists(Path(_absolute_path(path)).parent):
-            raise _error(errno.ENOENT, path)
+            raise _os_error(errno.ENOENT, path)
         kept = os.memfd_create("kept")
         if is_there and not flags & os.O_TRUNC:
             with self._file(path, "rb") as file:
@@ -104,16 +104,18 @@ class KeptFiles:
         self._names[_absolute_path(path)] = kept
         return kept
 
-    def _status(self, kind: str, path: Any, how: dict[str, Any]) -> os.stat_result:
-        kept = None if isinstance(path, int) or how.get("dir_fd") else self._kept(_absolute_path(path))
+    def _stat_path(self, kind: str, path: Any, how: dict[str, Any]) -> os.stat_result:
+        kept = (
+            None if isinstance(path, int) or how.get("dir_fd") else self._entry_of_path(_absolute_path(path))
+        )
         if kept == _GONE:
-            raise _error(errno.ENOENT, path)
+            raise _os_error(errno.ENOENT, path)
         if kept is not None and kept >= 0:
             return os.fstat(kept)
         found: os.stat_result = self._plain[kind](path if kept is None else os.sep, **how)
         return found
 
-    def _listing(self, path: Any = ".") -> list[Any]:
+    def _list_folder(self, path: Any = ".") -> list[Any]:
         if not isinstance(path, (str, os.PathLike)):
             return list(self._plain["listdir"](path))
         return [each.name for each in self._entries(path)]
@@ -123,9 +125,9 @@ class KeptFiles:
             yield from self._plain["scandir"](path)
             return
         whole, given = Path(_absolute_path(path)), os.fspath(path)
-        kept = self._kept(str(whole))
+        kept = self._entry_of_path(str(whole))
         if kept == _GONE:
-            raise _error(errno.ENOENT, path)
+            raise _os_error(errno.ENOENT, path)
         own = {Path(each).name: kept for each, kept in self._names.items() if Path(each).parent == whole}
         if kept is None:
             yield from (each for each in self._plain["scandir"](path) if each.name not in own)
@@ -133,37 +135,37 @@ class KeptFiles:
             if its != _GONE:
                 yield _KeptEntry(str(name), str(Path(given, name)))
 
-    def _making_folder(self, path: Any, *_: Any, dir_fd: int | None = None) -> None:
+    def _make_folder(self, path: Any, *_: Any, dir_fd: int | None = None) -> None:
         if self._exists(path):
-            raise _error(errno.EEXIST, path)
+            raise _os_error(errno.EEXIST, path)
         if not self._exists(Path(_absolute_path(path)).parent):
-            raise _error(errno.ENOENT, path)
+            raise _os_error(errno.ENOENT, path)
         self._names[_absolute_path(path)] = _FOLDER
 
-    def _renaming(self, before: Any, after: Any, **_: Any) -> None:
+    def _rename_path(self, before: Any, after: Any, **_: Any) -> None:
         if not self._exists(before):
-            raise _error(errno.ENOENT, before)
+            raise _os_error(errno.ENOENT, before)
         old, new = _absolute_path(before), _absolute_path(after)
-        if self._kept(old) is None and not Path(old).is_dir():
+        if self._entry_of_path(old) is None and not Path(old).is_dir():
             os.close(os.open(old, os.O_RDWR))  # its contents, in memory
         for each, kept in [*self._names.items()]:
             if each == old or each.startswith(f"{old}{os.sep}"):
                 self._names[new + each.removeprefix(old)] = kept
                 self._names[each] = _GONE
 
-    def _removing(self, path: Any, *, dir_fd: int | None = None) -> None:
+    def _remove_path(self, path: Any, *, dir_fd: int | None = None) -> None:
         if dir_fd is None and not self._exists(path):
-            raise _error(errno.ENOENT, path)
+            raise _os_error(errno.ENOENT, path)
         self._names[_absolute_path(path)] = _GONE
 
-    def _removing_tree(self, path: Any, ignore_errors: bool = False, *_: Any, **__: Any) -> None:
+    def _remove_tree(self, path: Any, ignore_errors: bool = False, *_: Any, **__: Any) -> None:
         if self._exists(path):
             whole = _absolute_path(path)
             for each in [each for each in self._names if each.startswith(f"{whole}{os.sep}")]:
                 del self._names[each]
             self._names[whole] = _GONE
         elif not ignore_errors:
-            raise _error(errno.ENOENT, path)
+            raise _os_error(errno.ENOENT, path)
 
 
 class _KeptEntry:
@@ -188,7 +190,7 @@ class _KeptEntry:
         return Path(self.path).stat()
 
 
-class _Scan:
+class _FolderScan:
     """What `os.scandir` returns: an iterator that can be closed."""
 
     def __init__(self, entries: Iterator[Any]) -> None:
@@ -210,7 +212,7 @@ class _Scan:
         self._entries = iter(())
 
 
-def _error(number: int, path: Any) -> OSError:
+def _os_error(number: int, path: Any) -> OSError:
     return OSError(number, os.strerror(number), os.fspath(path))
 
 

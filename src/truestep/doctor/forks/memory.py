@@ -26,7 +26,7 @@ class SharedMapping:
     path: str
 
     @classmethod
-    def of_line(cls, line: str) -> "SharedMapping | None":
+    def from_maps_line(cls, line: str) -> "SharedMapping | None":
         """Return what a line tells, None of memory that is private."""
         found = _LINE.match(line)
         if found is None:
@@ -41,7 +41,7 @@ class SharedMapping:
 def shared_mappings() -> list[SharedMapping]:
     """Return all memory of this process that it shares."""
     with Path("/proc/self/maps").open(encoding="utf-8", errors="surrogateescape") as file:
-        return [each for line in file if (each := SharedMapping.of_line(line)) is not None]
+        return [each for line in file if (each := SharedMapping.from_maps_line(line)) is not None]
 
 
 def make_memory_private() -> None:
@@ -50,23 +50,23 @@ def make_memory_private() -> None:
     Raises:
         OSError: some can't be, as that of a device, or it is too much to copy.
     """
-    library = _library()
+    library = _load_libc()
     copied = 0
     for each in shared_mappings():
         if each.path.startswith("/dev/") and not each.path.startswith(("/dev/shm/", "/dev/zero")):
             raise OSError(f"memory of {each.path} is shared with a device")
-        descriptor = _same_file(each)
+        descriptor = _open_mapped_file(each)
         if descriptor is not None:
-            _exchange(library, each, each.protection, descriptor)
+            _map_private_memory(library, each, each.protection, descriptor)
             os.close(descriptor)
             continue
         copied += each.size
         if copied > MOST_BYTES:
             raise OSError(f"more than {MOST_BYTES >> 30} GB of memory are shared with other processes")
-        _copy(library, each)
+        _copy_mapping(library, each)
 
 
-def _library() -> ctypes.CDLL:
+def _load_libc() -> ctypes.CDLL:
     library = ctypes.CDLL(None, use_errno=True)
     integer, size, place = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p
     library.mmap.restype = place
@@ -75,7 +75,7 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def _same_file(mapping: SharedMapping) -> int | None:
+def _open_mapped_file(mapping: SharedMapping) -> int | None:
     """Open the file behind a mapping, where that lies on a disk and still has its name.
 
     A private mapping of a file shows what others write to it later. Nobody writes to a data set on a disk meanwhile; but the
@@ -94,7 +94,9 @@ def _same_file(mapping: SharedMapping) -> int | None:
     return None
 
 
-def _exchange(library: ctypes.CDLL, mapping: SharedMapping, protection: int, descriptor: int = -1) -> None:
+def _map_private_memory(
+    library: ctypes.CDLL, mapping: SharedMapping, protection: int, descriptor: int = -1
+) -> None:
     """Map private memory over a shared mapping: of a file, or empty."""
     kind = _PRIVATE | _FIXED | (_ANONYMOUS if descriptor < 0 else 0)
     offset = 0 if descriptor < 0 else mapping.offset
@@ -102,11 +104,11 @@ def _exchange(library: ctypes.CDLL, mapping: SharedMapping, protection: int, des
         raise OSError(ctypes.get_errno(), f"memory of {mapping.path or 'another process'} stays shared")
 
 
-def _copy(library: ctypes.CDLL, mapping: SharedMapping) -> None:
+def _copy_mapping(library: ctypes.CDLL, mapping: SharedMapping) -> None:
     """Exchange a mapping for its contents; what nobody here can read is exchanged for nothing."""
     is_read = bool(mapping.protection & _READ)
     contents = ctypes.string_at(mapping.start, mapping.size) if is_read else b""
-    _exchange(library, mapping, _READ | _WRITE)
+    _map_private_memory(library, mapping, _READ | _WRITE)
     ctypes.memmove(mapping.start, contents, len(contents))
     if library.mprotect(mapping.start, mapping.size, mapping.protection):
         raise OSError(ctypes.get_errno(), "memory can't be protected as it was")

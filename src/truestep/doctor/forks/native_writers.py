@@ -15,7 +15,7 @@ import torch
 from torch import serialization
 
 from truestep.core.frames import is_library_file
-from truestep.doctor.forks.kept_files import KeptFiles
+from truestep.doctor.forks.kept_files import InMemoryFiles
 
 # what libraries say where the seal refused a file, or a folder is in a child's memory alone
 _REFUSED = re.compile(
@@ -33,7 +33,7 @@ _not_done: list[str] = []
 _last: tuple[int, str] = (0, "")
 
 
-def look_for_holders() -> None:
+def find_modules_to_patch() -> None:
     """Look which modules hold what a child exchanges; a child that looked at some thousand would copy 20 MB of memory.
 
     What a library's module holds is looked for once, and what the user's hold each time. The others are not even touched: behind a
@@ -48,7 +48,7 @@ def look_for_holders() -> None:
         for name, function in functions.items():
             if names.get(name) is function:
                 _holders[name].add(module)
-        if not _is_done(names):
+        if not _is_imported_library(names):
             _not_done.append(module)
     _last = len(sys.modules), next(reversed(sys.modules))
 
@@ -59,14 +59,14 @@ def _imported_since(number: int, last: str) -> list[str]:
     return later[:-1] if number <= len(sys.modules) and later[-1] == last else list(sys.modules)
 
 
-def _is_done(names: Mapping[str, Any]) -> bool:
+def _is_imported_library(names: Mapping[str, Any]) -> bool:
     """Whether a module of these names is a library's and no longer being imported."""
     file = names.get("__file__")
     is_of_library = isinstance(file, str) and is_library_file(file)
     return is_of_library and not getattr(names.get("__spec__"), "_initializing", False)
 
 
-def keep_what_libraries_write(files: KeptFiles) -> None:
+def redirect_library_writes(files: InMemoryFiles) -> None:
     """Have torch, safetensors and tokenizers write and read kept files, for the rest of the life of a child.
 
     Its parent has looked for holders.
@@ -76,7 +76,7 @@ def keep_what_libraries_write(files: KeptFiles) -> None:
     _patch_torch_writers(files)
     _patch_safetensors_writers(files)
     if (tokenizer := vars(sys.modules.get("tokenizers", sys)).get("Tokenizer")) is not None:
-        tokenizer.save = lambda self, path, pretty=True: _write(path, self.to_str(pretty).encode())
+        tokenizer.save = lambda self, path, pretty=True: _write_bytes(path, self.to_str(pretty).encode())
 
 
 def why_file_refused(error: BaseException) -> str | None:
@@ -90,32 +90,34 @@ def why_file_refused(error: BaseException) -> str | None:
         library = (
             f"`{frame.line}`"
             if frame.line and not is_library_file(frame.filename)
-            else _package(frame.filename)
+            else _package_of_file(frame.filename)
         )
     return f"{library} writes or reads a file by itself, which a sealed child can't keep ({type(error).__name__}: {error})"
 
 
-def _patch_torch_writers(files: KeptFiles) -> None:
+def _patch_torch_writers(files: InMemoryFiles) -> None:
     torch_opens: Any = serialization
     buffered, from_file = torch_opens._open_zipfile_writer_buffer, torch.UntypedStorage.from_file
     torch_opens._open_zipfile_writer_file = lambda name: buffered(open(name, "wb"))  # noqa: SIM115, PTH123
     storage: Any = torch.UntypedStorage
-    storage.from_file = lambda name, *more, **how: from_file(files.native(name), *more, **how)
+    storage.from_file = lambda name, *more, **how: from_file(files.path_for_native_code(name), *more, **how)
     scripts: Any = torch.jit
     for kind in (scripts.ScriptModule, scripts.RecursiveScriptModule):
-        kind.save = lambda self, f, **how: _write(f, self.save_to_buffer(**how))
+        kind.save = lambda self, f, **how: _write_bytes(f, self.save_to_buffer(**how))
 
 
-def _patch_safetensors_writers(files: KeptFiles) -> None:
+def _patch_safetensors_writers(files: InMemoryFiles) -> None:
     opens, serialize = safetensors.safe_open, safetensors.serialize
-    _exchange("safe_open", lambda filename, *more, **how: opens(files.native(filename), *more, **how))
-    _exchange(
+    _replace_in_all_modules(
+        "safe_open", lambda filename, *more, **how: opens(files.path_for_native_code(filename), *more, **how)
+    )
+    _replace_in_all_modules(
         "serialize_file",
-        lambda tensors, filename, metadata=None: _write(filename, serialize(tensors, metadata)),
+        lambda tensors, filename, metadata=None: _write_bytes(filename, serialize(tensors, metadata)),
     )
 
 
-def _exchange(name: str, other: Any) -> None:
+def _replace_in_all_modules(name: str, other: Any) -> None:
     """Exchange a function under its name in all modules that have imported it."""
     function = getattr(safetensors, name)
     for module in [sys.modules[each] for each in _holders[name] if each in sys.modules]:
@@ -123,11 +125,11 @@ def _exchange(name: str, other: Any) -> None:
             setattr(module, name, other)
 
 
-def _write(path: Any, contents: bytes) -> None:
+def _write_bytes(path: Any, contents: bytes) -> None:
     Path(path).write_bytes(contents)
 
 
-def _package(path: str) -> str:
+def _package_of_file(path: str) -> str:
     """Return the name of the package, or of the module of Python's own, that a file belongs to."""
     below = re.split(r"(?:site-packages|dist-packages|lib/python[\d.]+)/", path)[-1]
     return re.split(r"[/.]", below)[0] or path

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from truestep.doctor.finding import Place, Severity
-from truestep.doctor.forks.fork import ForkOutcome, work_in_sealed_child
+from truestep.doctor.forks.fork import ForkOutcome, run_in_sealed_child
 from truestep.doctor.watcher import Observation
 
 
@@ -16,13 +16,13 @@ def observe_in_child(
     look: Callable[[], Iterable[Observation]], model: nn.Module
 ) -> tuple[list[Observation], str | None]:
     """Return what `look()` yields in a sealed child, and why it could not look, if so."""
-    outcome = work_in_sealed_child(
-        lambda: [_observation_document(each) for each in look()], num_bytes=_size(model)
+    outcome = run_in_sealed_child(
+        lambda: [_observation_document(each) for each in look()], num_bytes=_expected_num_bytes(model)
     )
-    return _read(outcome), outcome.failure
+    return _parse_observations(outcome), outcome.failure
 
 
-def _size(model: nn.Module) -> int:
+def _expected_num_bytes(model: nn.Module) -> int:
     """Return about how much a child writes that applies or trains a model: what a step of Adam's would."""
     return 4 * sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
 
@@ -31,7 +31,7 @@ def _observation_document(seen: Observation) -> dict[str, Any]:
     return {**asdict(seen), "severity": str(seen.severity)}
 
 
-def _read(outcome: ForkOutcome) -> list[Observation]:
+def _parse_observations(outcome: ForkOutcome) -> list[Observation]:
     return [
         Observation(Place(**each["place"]), each["message"], Severity(each["severity"]), each["evidence"])
         for each in outcome.value or ()

@@ -37,7 +37,7 @@ def why_no_fork(num_bytes: int = 0) -> str | None:
     """
     if sys.platform != "linux" or platform.machine() not in ARCHITECTURES or not hasattr(os, "pidfd_open"):
         return f"no child can be sealed on {platform.system()} {platform.machine()}"
-    started = next((name for name in ("cuda", "xpu", "mtia") if _has_started(name)), None)
+    started = next((name for name in ("cuda", "xpu", "mtia") if _is_accelerator_initialized(name)), None)
     if started is not None:
         way_out = "; truestep doctor --cpu runs the script without it" if started == "cuda" else ""
         return f"{started.upper()} has started, and a process that uses it can't be forked{way_out}"
@@ -54,7 +54,7 @@ def why_no_fork(num_bytes: int = 0) -> str | None:
     return None
 
 
-def _has_started(name: str) -> bool:
+def _is_accelerator_initialized(name: str) -> bool:
     module: Any = getattr(torch, name, None)
     return bool(getattr(module, "is_initialized", lambda: False)())
 
@@ -63,7 +63,7 @@ def unknown_threads() -> list[str]:
     """Return the names of threads that are not known to leave a forked child alone."""
     main = threading.main_thread()
     others = [each for each in threading.enumerate() if each is not main]
-    found = [each.name for each in others if not _is_harmless(each) and not _rests(each)]
+    found = [each.name for each in others if not _is_harmless_thread(each) and not _is_idle_thread(each)]
     native = {each.native_id for each in threading.enumerate()}
     own = _name_of_task(os.getpid())
     for task in [int(each.name) for each in Path("/proc/self/task").iterdir()]:
@@ -73,13 +73,13 @@ def unknown_threads() -> list[str]:
     return sorted(set(found))
 
 
-def _is_harmless(thread: threading.Thread) -> bool:
+def _is_harmless_thread(thread: threading.Thread) -> bool:
     target = getattr(getattr(thread, "_target", None), "__name__", "")
     known = (thread.name, type(thread).__name__)
     return target in _HARMLESS_TARGETS or any(each.startswith(_HARMLESS) for each in known)
 
 
-def _rests(thread: threading.Thread) -> bool:
+def _is_idle_thread(thread: threading.Thread) -> bool:
     """Tell whether a thread waits and holds no lock: at a queue, as one of a pool does, or between two refreshes of a progress bar.
 
     A child takes from the queue what is in it. Should it wait for more, it is ended like any other that hangs.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def quiet_end_of_child() -> Iterator[None]:
+def suspended_sigchld_handler() -> Iterator[None]:
     """Within this, the handler of SIGCHLD rests; it is called afterwards if a child of the program's has ended meanwhile."""
     handler = signal.getsignal(signal.SIGCHLD)
     if handler is signal.SIG_DFL or handler is None:

@@ -56,19 +56,19 @@ DEVICE_COMMANDS = (0x5401, 0x5413, 0x541B, 0x5450, 0x5451)
 PROCESS_COMMANDS = (2, 15, 16)
 
 
-def allowed_numbers(machine: str) -> dict[str, int]:
+def allowed_call_numbers(machine: str) -> dict[str, int]:
     """Return the calls that are allowed whatever their arguments, by name."""
-    return _numbers(_ALLOWED, machine)
+    return _parse_call_table(_ALLOWED, machine)
 
 
-def missing_numbers(machine: str) -> dict[str, int]:
+def missing_call_numbers(machine: str) -> dict[str, int]:
     """Return the calls that a sealed child is told not to exist."""
-    return _numbers(_MISSING, machine)
+    return _parse_call_table(_MISSING, machine)
 
 
-def number_of(name: str, machine: str) -> int | None:
+def call_number(name: str, machine: str) -> int | None:
     """Return the number of a call that is allowed with some arguments only, None where the processor has no such call."""
-    return _numbers(_BY_ARGUMENT, machine).get(name)
+    return _parse_call_table(_BY_ARGUMENT, machine).get(name)
 
 
 _BY_ARGUMENT = (
@@ -77,7 +77,7 @@ _BY_ARGUMENT = (
 )
 
 
-def _numbers(table: str, machine: str) -> dict[str, int]:
+def _parse_call_table(table: str, machine: str) -> dict[str, int]:
     """Return the numbers of a table for a processor; 0 is `read` on x86_64, and no call on aarch64's side of it."""
     column = 1 + list(ARCHITECTURES).index(machine)
     rows = [row.split() for row in table.replace("\n", " ").split(",")]

@@ -43,7 +43,7 @@ hands on what it is given      enumerate tqdm tqdm.tqdm tqdm.auto.tqdm tqdm.note
 """
 
 
-def _rows() -> dict[str, tuple[str, ...]]:
+def _names_by_effect() -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     does = ""
     for line in _TABLE.strip("\n").splitlines():
@@ -52,7 +52,7 @@ def _rows() -> dict[str, tuple[str, ...]]:
     return found
 
 
-FUNCTIONS = _rows()
+FUNCTIONS = _names_by_effect()
 
 
 @cache

@@ -19,7 +19,7 @@ RNN                       dropout 6  0.0      num_layers 2
 """
 
 
-class DroppingLayer(NamedTuple):
+class LayerWithDropout(NamedTuple):
     """One row."""
 
     layer: str
@@ -29,9 +29,9 @@ class DroppingLayer(NamedTuple):
     several: tuple[int, str] | None
 
 
-def _parse_row(layer: str, option: str, at: str, default: str, *several: str) -> DroppingLayer:
+def _parse_row(layer: str, option: str, at: str, default: str, *several: str) -> LayerWithDropout:
     needed = (int(several[1]), several[0]) if len(several) == 2 else None
-    return DroppingLayer(layer, option, int(at), float(default), needed)
+    return LayerWithDropout(layer, option, int(at), float(default), needed)
 
 
 DROPPING_LAYERS = {

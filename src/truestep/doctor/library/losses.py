@@ -40,7 +40,7 @@ LOSSES = tuple(KnownLoss(*line.split()) for line in _TABLE.strip().splitlines())
 
 
 @cache
-def losses(*, target: str = "", given: str = "", whole: str = "") -> tuple[str, ...]:
+def loss_function_names(*, target: str = "", given: str = "", whole: str = "") -> tuple[str, ...]:
     """Return the functions that have one of these values in each column that is asked for."""
     wanted = {"target": target, "given": given, "whole": whole}
     asked = {column: values.split() for column, values in wanted.items() if values}

@@ -86,12 +86,12 @@ class Operation(NamedTuple):
     backward: str
 
 
-def _rows() -> tuple[Operation, ...]:
+def _parse_operations() -> tuple[Operation, ...]:
     rows = [line.split() for line in _TABLE.strip().splitlines()]
     return tuple(Operation(name, *row[-4:]) for row in rows for name in row[:-4])
 
 
-OPERATIONS = _rows()
+OPERATIONS = _parse_operations()
 
 
 @cache

@@ -54,24 +54,24 @@ class Examples:
 
     def varies(self, item: str) -> bool:
         """Whether the examples differ in a leaf."""
-        rows = [self._taken(item, [row]) for row in range(self.count)]
+        rows = [self._take_rows(item, [row]) for row in range(self.count)]
         return any(not _are_equal(rows[0], other) for other in rows[1:])
 
     def like(self, batch: Any) -> "Examples":
         """Return another batch of the same form and as many examples, with what is known of this one's leaves."""
-        return dataclasses.replace(self, batch=batch, leaves=dict(_leaves(batch, "", self.count)))
+        return dataclasses.replace(self, batch=batch, leaves=dict(_named_leaves(batch, "", self.count)))
 
     def take(self, rows: Sequence[int], item: str | None = None) -> Any:
         """Return the batch of these examples, which may come in any order and several times; of one leaf alone if it is named."""
-        return self.with_leaves(lambda name: self._taken(name, rows if item in (None, name) else None))
+        return self.with_leaves(lambda name: self._take_rows(name, rows if item in (None, name) else None))
 
     def with_leaves(self, leaf: Callable[[str], Any]) -> Any:
         """Return the batch with each leaf that a function gives for its name."""
-        return _rebuilt(self.batch, "", leaf, set(self.leaves))
+        return _rebuild_with_leaves(self.batch, "", leaf, set(self.leaves))
 
     def copy_of(self, name: str) -> Any:
         """Return a copy of a leaf."""
-        return self._taken(name, None)
+        return self._take_rows(name, None)
 
     def fresh(self) -> Any:
         """Return the batch as it is, its tensors copied."""
@@ -108,12 +108,13 @@ class Examples:
         """Return the batch with another example in the place of one: that which differs in most items, of labels as well."""
         rows = list(range(self.count))
         others = [(row + step) % self.count for step in range(1, min(self.count, _MOST_COMPARED))]
-        rows[row] = max(others, key=lambda other: self._num_differing(row, other), default=row)
+        rows[row] = max(others, key=lambda other: self._num_differing_items(row, other), default=row)
         return self.take(rows)
 
-    def _num_differing(self, row: int, other: int) -> int:
+    def _num_differing_items(self, row: int, other: int) -> int:
         return sum(
-            not _are_equal(self._taken(each, [row]), self._taken(each, [other])) for each in self.items
+            not _are_equal(self._take_rows(each, [row]), self._take_rows(each, [other]))
+            for each in self.items
         )
 
     def constant(self, item: str, row: int = 0) -> Any:
@@ -136,28 +137,28 @@ class Examples:
     def filled(self, item: str, value: int) -> Any:
         """Return the batch with one whole number in the place of all numbers of one leaf."""
 
-        def leaf(name: str) -> Any:
+        def fill_leaf(name: str) -> Any:
             made = self.copy_of(name)
             if name == item:
                 made[...] = value
             return made
 
-        return self.with_leaves(leaf)
+        return self.with_leaves(fill_leaf)
 
-    def exchanged(self, item: str) -> Any:
+    def with_exchanged_item(self, item: str) -> Any:
         """Return the batch with the values of one leaf given to other examples."""
         return self.take(self.order(), item)
 
-    def _taken(self, name: str, rows: Sequence[int] | None) -> Any:
+    def _take_rows(self, name: str, rows: Sequence[int] | None) -> Any:
         leaf, axis = self.leaves[name], self.axes[name]
         if axis is None or rows is None:
-            return _copy(leaf)
+            return _copy_leaf(leaf)
         if isinstance(leaf, Tensor):
             index = torch.tensor(rows, dtype=torch.long, device=leaf.device)
             return leaf.detach().index_select(axis, index).requires_grad_(leaf.requires_grad)
         if isinstance(leaf, np.ndarray):
             return np.take(leaf, rows, axis)
-        members = [_copy_all(leaf[row]) for row in rows]
+        members = [_copy_nested(leaf[row]) for row in rows]
         return _list_like(leaf, members)
 
 
@@ -178,11 +179,13 @@ def find_examples(
     Raises:
         UnclearExamplesError: it can't be told.
     """
-    outside = _sizes(batch, dim, enter=in_columns)
+    outside = _sizes_by_name(batch, dim, enter=in_columns)
     if outside or in_columns:
-        return _read(batch, dim, _most_common(outside, dim))
-    columns = _read_or_why(batch, dim, lambda: _most_common(_sizes(batch, dim, enter=True), dim))
-    rows = _read_or_why(batch, dim, lambda: _agreed_length(batch))
+        return _examples_of_count(batch, dim, _most_common_size(outside, dim))
+    columns = _examples_or_error(
+        batch, dim, lambda: _most_common_size(_sizes_by_name(batch, dim, enter=True), dim)
+    )
+    rows = _examples_or_error(batch, dim, lambda: _agreed_length(batch))
     if isinstance(columns, Examples) and isinstance(rows, Examples) and columns.count != rows.count:
         if loaded in (columns.count, rows.count):
             return columns if loaded == columns.count else rows
@@ -195,76 +198,80 @@ def find_examples(
     raise columns if isinstance(columns, UnclearExamplesError) else found
 
 
-def _read_or_why(batch: Any, dim: int, count: Callable[[], int]) -> Examples | UnclearExamplesError:
+def _examples_or_error(batch: Any, dim: int, count: Callable[[], int]) -> Examples | UnclearExamplesError:
     try:
-        return _read(batch, dim, count())
+        return _examples_of_count(batch, dim, count())
     except UnclearExamplesError as error:
         return error
 
 
-def _read(batch: Any, dim: int, count: int) -> Examples:
+def _examples_of_count(batch: Any, dim: int, count: int) -> Examples:
     """Return the leaves of a batch of so many examples."""
-    leaves = dict(_leaves(batch, "", count))
+    leaves = dict(_named_leaves(batch, "", count))
     for name, leaf in leaves.items():
-        _check(name, leaf)
-    sizes = {name: size for name, leaf in leaves.items() if (size := _size(leaf, dim)) is not None}
+        _check_leaf(name, leaf)
+    sizes = {
+        name: size for name, leaf in leaves.items() if (size := _example_dim_size(leaf, dim)) is not None
+    }
     if any(size > count for size in sizes.values()):
-        raise UnclearExamplesError(_disagreeing(sizes, dim))
-    return Examples(batch, count, leaves, {name: _axis(leaf, dim, count) for name, leaf in leaves.items()})
+        raise UnclearExamplesError(_disagreement_message(sizes, dim))
+    return Examples(
+        batch, count, leaves, {name: _example_axis(leaf, dim, count) for name, leaf in leaves.items()}
+    )
 
 
-def _sizes(batch: Any, dim: int, *, enter: bool, name: str = "") -> dict[str, int]:
+def _sizes_by_name(batch: Any, dim: int, *, enter: bool, name: str = "") -> dict[str, int]:
     """Return the sizes along a dimension of all tensors; lists that may hold one member an example are entered if asked."""
     if not enter and _may_be_rows(batch):
         return {}
-    parts = _children(batch)
+    parts = _batch_parts(batch)
     if parts is None:
-        size = _size(batch, dim)
+        size = _example_dim_size(batch, dim)
         return {} if size is None else {name: size}
     found: dict[str, int] = {}
     for step, part in parts:
-        found |= _sizes(part, dim, enter=enter, name=name + step)
+        found |= _sizes_by_name(part, dim, enter=enter, name=name + step)
     return found
 
 
-def _most_common(sizes: Mapping[str, int], dim: int) -> int:
+def _most_common_size(sizes: Mapping[str, int], dim: int) -> int:
     """Return the number of examples on which most tensors agree."""
     if not sizes:
         raise UnclearExamplesError("it holds no tensor with a dimension")
     (count, votes), *others = Counter(sizes.values()).most_common(2)
     if others and others[0][1] == votes:
-        raise UnclearExamplesError(_disagreeing(sizes, dim))
+        raise UnclearExamplesError(_disagreement_message(sizes, dim))
     return count
 
 
-def _disagreeing(sizes: Mapping[str, int], dim: int) -> str:
+def _disagreement_message(sizes: Mapping[str, int], dim: int) -> str:
     said = ", ".join(f"{name or 'the tensor'} {size}" for name, size in sizes.items())
     return f"its tensors do not agree on the number of examples along dimension {dim}: {said}"
 
 
 def _agreed_length(batch: Any) -> int:
     """Return the length of the lists that may hold one member an example."""
-    lengths = set(_lengths(batch))
+    lengths = set(_list_lengths(batch))
     if len(lengths) != 1:
         raise UnclearExamplesError("its lists do not agree on the number of examples")
     return lengths.pop()
 
 
-def _lengths(batch: Any) -> Iterator[int]:
+def _list_lengths(batch: Any) -> Iterator[int]:
     if _may_be_rows(batch):
         yield len(batch)
         return
-    for _, part in _children(batch) or ():
-        yield from _lengths(part)
+    for _, part in _batch_parts(batch) or ():
+        yield from _list_lengths(part)
 
 
-def _leaves(batch: Any, name: str, count: int | None) -> Iterator[tuple[str, Any]]:
-    parts = None if _is_list_of_values(batch, count) else _children(batch)
+def _named_leaves(batch: Any, name: str, count: int | None) -> Iterator[tuple[str, Any]]:
+    parts = None if _is_list_of_values(batch, count) else _batch_parts(batch)
     if parts is None:
         yield name, batch
         return
     for step, part in parts:
-        yield from _leaves(part, name + step, count)
+        yield from _named_leaves(part, name + step, count)
 
 
 def _is_list_of_values(value: Any, count: int | None) -> bool:
@@ -275,11 +282,11 @@ def _is_list_of_values(value: Any, count: int | None) -> bool:
         return True
     if count is None or len(value) != count or not _may_be_rows(value):
         return False
-    sizes = [_size(leaf, 0) for each in value for _, leaf in _leaves(each, "", None)]
+    sizes = [_example_dim_size(leaf, 0) for each in value for _, leaf in _named_leaves(each, "", None)]
     return not all(size in (None, count) for size in sizes) or all(size is None for size in sizes)
 
 
-def _children(batch: Any) -> list[tuple[str, Any]] | None:
+def _batch_parts(batch: Any) -> list[tuple[str, Any]] | None:
     if isinstance(batch, (Tensor, np.ndarray)):
         return None
     if _is_tensor_dict(batch):
@@ -295,13 +302,13 @@ def _is_tensor_dict(batch: Any) -> bool:
     )
 
 
-def _rebuilt(batch: Any, name: str, leaf: Callable[[str], Any], names: set[str]) -> Any:
+def _rebuild_with_leaves(batch: Any, name: str, leaf: Callable[[str], Any], names: set[str]) -> Any:
     if name in names:
         return leaf(name)
-    parts = _children(batch)
+    parts = _batch_parts(batch)
     if parts is None:
         return batch
-    made = [_rebuilt(part, name + step, leaf, names) for step, part in parts]
+    made = [_rebuild_with_leaves(part, name + step, leaf, names) for step, part in parts]
     if not _is_tensor_dict(batch):
         return rebuild_batch(batch, made)
     fields = {key: value for (key, _), value in zip(batch.items(), made, strict=True)}
@@ -310,14 +317,14 @@ def _rebuilt(batch: Any, name: str, leaf: Callable[[str], Any], names: set[str])
     return type(batch)(fields, batch_size=size)
 
 
-def _size(leaf: Any, dim: int) -> int | None:
+def _example_dim_size(leaf: Any, dim: int) -> int | None:
     """Return the size of the dimension in which a tensor or array may hold the examples."""
     if not isinstance(leaf, (Tensor, np.ndarray)) or not leaf.ndim:
         return None
     return int(leaf.shape[min(dim, leaf.ndim - 1)])
 
 
-def _check(name: str, leaf: Any) -> None:
+def _check_leaf(name: str, leaf: Any) -> None:
     if isinstance(leaf, Tensor):
         if leaf.layout is not torch.strided or leaf.is_nested:
             raise UnclearExamplesError(f"{name or 'it'} is a sparse or nested tensor")
@@ -325,10 +332,10 @@ def _check(name: str, leaf: Any) -> None:
         raise UnclearExamplesError(f"{name or 'it'} is of {type(leaf).__name__}, which can't be taken apart")
 
 
-def _axis(leaf: Any, dim: int, count: int) -> int | None:
+def _example_axis(leaf: Any, dim: int, count: int) -> int | None:
     if isinstance(leaf, (list, tuple)):
         return 0 if len(leaf) == count else None
-    return min(dim, leaf.ndim - 1) if _size(leaf, dim) == count else None
+    return min(dim, leaf.ndim - 1) if _example_dim_size(leaf, dim) == count else None
 
 
 def _list_like(leaf: Any, members: list[Any]) -> Any:
@@ -344,29 +351,33 @@ def _may_be_rows(batch: Any) -> bool:
     """Whether a list's members can be examples: all of one form."""
     if not isinstance(batch, (list, tuple)) or hasattr(batch, "_fields") or len(batch) < 2:
         return False
-    forms = [_form(each) for each in batch]
+    forms = [_leaf_signatures(each) for each in batch]
     return bool(forms[0]) and all(form == forms[0] for form in forms)
 
 
-def _form(member: Any) -> list[tuple[str, Any, int]]:
+def _leaf_signatures(member: Any) -> list[tuple[str, Any, int]]:
     try:
         return [
             (name, type(leaf), getattr(leaf, "ndim", 0), str(getattr(leaf, "dtype", "")))  # type: ignore[misc]
-            for name, leaf in _leaves(member, "", None)
+            for name, leaf in _named_leaves(member, "", None)
         ]
     except ValueError:
         return []
 
 
-def _copy(leaf: Any) -> Any:
+def _copy_leaf(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
         return leaf.detach().clone().requires_grad_(leaf.requires_grad)
     return leaf.copy() if isinstance(leaf, (np.ndarray, list, dict)) else leaf
 
 
-def _copy_all(member: Any) -> Any:
-    parts = _children(member)
-    return _copy(member) if parts is None else rebuild_batch(member, [_copy_all(part) for _, part in parts])
+def _copy_nested(member: Any) -> Any:
+    parts = _batch_parts(member)
+    return (
+        _copy_leaf(member)
+        if parts is None
+        else rebuild_batch(member, [_copy_nested(part) for _, part in parts])
+    )
 
 
 def _are_equal(first: Any, second: Any) -> bool:
@@ -374,7 +385,7 @@ def _are_equal(first: Any, second: Any) -> bool:
         return torch.equal(first, second)
     if isinstance(first, np.ndarray):
         return np.array_equal(first, second)
-    pairs = zip(_leaves(first, "", None), _leaves(second, "", None), strict=False)
+    pairs = zip(_named_leaves(first, "", None), _named_leaves(second, "", None), strict=False)
     return all(
         _are_equal(a, b) if isinstance(a, (Tensor, np.ndarray)) else bool(a == b) for (_, a), (_, b) in pairs
     )

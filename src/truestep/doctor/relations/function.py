@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from truestep.core.errors import BatchError, LossError, nearest_names
-from truestep.core.results import RenderableType, Result, result_facts
-from truestep.core.wording import a_type, counted
+from truestep.core.errors import BatchError, LossError, names_hint
+from truestep.core.results import RenderableType, Result, facts_table
+from truestep.core.wording import a_type, plural
 from truestep.doctor.relations.examples import UnclearExamplesError, find_examples
 from truestep.doctor.relations.trials.table import RELATIONS, tried_relations
-from truestep.doctor.relations.trials.trained import trained_of
+from truestep.doctor.relations.trials.trained import find_trained
 from truestep.doctor.relations.trials.trial import Trials
 from truestep.doctor.relations.verdict import RelationOutcome, Verdict
 
@@ -39,7 +39,7 @@ class LossRelations(Result):
         """Return the verdict of a relation by its name."""
         known = {each.relation: each for each in self.verdicts}
         if relation not in known:
-            raise KeyError(f"{relation!r} is no relation here. {nearest_names(relation, known)}")
+            raise KeyError(f"{relation!r} is no relation here. {names_hint(relation, known)}")
         return known[relation]
 
     def check(self, *, ignore: Iterable[str] = ()) -> None:
@@ -48,18 +48,18 @@ class LossRelations(Result):
         Args:
             ignore: relations that are not meant to hold, such as "twice" for a sum; "slope" is the slope of every block.
         """
-        left = _ignored(self.verdicts, ignore)
-        broken = [each for each in self.of("broken") if not left & {each.relation, _family(each)}]
+        left = _ignored_names(self.verdicts, ignore)
+        broken = [each for each in self.of("broken") if not left & {each.relation, _relation_family(each)}]
         if broken:
-            raise LossError("\n".join([_heading(len(broken)), *map(_verdict_line, broken)]))
+            raise LossError("\n".join([_broken_heading(len(broken)), *map(_verdict_line, broken)]))
 
     def __rich__(self) -> RenderableType:
         from truestep.core.rich_names import Group
 
         shown = [outcome for outcome in _OUTCOMES if self.of(outcome)]
         counts = ", ".join(f"{len(self.of(outcome))} {outcome}" for outcome in shown)
-        lists = [result_facts(outcome, map(_fact, self.of(outcome))) for outcome in shown]
-        return Group(f"Relations over {counted(self.num_examples, 'example')}: {counts}", *lists)
+        lists = [facts_table(outcome, map(_fact_of_verdict, self.of(outcome))) for outcome in shown]
+        return Group(f"Relations over {plural(self.num_examples, 'example')}: {counts}", *lists)
 
 
 def relations(
@@ -103,7 +103,7 @@ def relations(
             f"ts.relations can't tell where the examples of this batch lie: {error}. Give tensors with one row an example, in a "
             "tuple or a dict, or dim=1 for sequences first."
         ) from None
-    trials = Trials(loss, examples, trained_of(trains))
+    trials = Trials(loss, examples, find_trained(trains))
     try:
         trials.begin()
         verdicts = tuple(tried_relations(trials, decomposable=decomposable, causal=causal))
@@ -112,26 +112,26 @@ def relations(
         trials.end()
 
 
-def _fact(verdict: Verdict) -> tuple[str, str]:
+def _fact_of_verdict(verdict: Verdict) -> tuple[str, str]:
     lines = [verdict.numbers, verdict.why, f"first seen: {verdict.place}" if verdict.place else ""]
     return verdict.relation, "\n".join(filter(None, lines))
 
 
-def _family(verdict: Verdict) -> str:
+def _relation_family(verdict: Verdict) -> str:
     return verdict.relation.partition(":")[0]
 
 
-def _ignored(verdicts: Iterable[Verdict], ignore: Iterable[str]) -> set[str]:
+def _ignored_names(verdicts: Iterable[Verdict], ignore: Iterable[str]) -> set[str]:
     names = {ignore} if isinstance(ignore, str) else set(ignore)
     known = {each.name for each in RELATIONS} | {each.relation for each in verdicts}
     for name in names - known:
-        raise LossError(f"check(ignore=[{name!r}]): there is no such relation. {nearest_names(name, known)}")
+        raise LossError(f"check(ignore=[{name!r}]): there is no such relation. {names_hint(name, known)}")
     return names
 
 
-def _heading(count: int) -> str:
+def _broken_heading(count: int) -> str:
     return (
-        f"{counted(count, 'relation')} that any right training keeps {'is' if count == 1 else 'are'} broken:"
+        f"{plural(count, 'relation')} that any right training keeps {'is' if count == 1 else 'are'} broken:"
     )
 
 

@@ -56,7 +56,8 @@ def compare_gradients(
     """
     names = [name for name in second if first.get(name) is not None or second[name] is not None]
     pairs = {
-        name: (_flat(first.get(name), second[name]), _flat(second[name], first.get(name))) for name in names
+        name: (_flat_float64(first.get(name), second[name]), _flat_float64(second[name], first.get(name)))
+        for name in names
     }
     size = max((float(each.norm()) for pair in pairs.values() for each in pair), default=0.0)
     worst, where = 0.0, ""
@@ -71,7 +72,7 @@ def compare_gradients(
     return GradientComparison(worst, where, _common_factor(pairs, least_share * size))
 
 
-def merged_twins(found: Gradients, parameters: Mapping[str, Tensor]) -> Gradients:
+def merge_shared_gradients(found: Gradients, parameters: Mapping[str, Tensor]) -> Gradients:
     """Return gradients with those of parameters that lie in the same memory added up, under the first one's name.
 
     A parametrization of a weight that two layers share makes a second parameter of the same numbers: moving one moves both.
@@ -79,19 +80,19 @@ def merged_twins(found: Gradients, parameters: Mapping[str, Tensor]) -> Gradient
     first: dict[tuple[int, ...], str] = {}
     merged: dict[str, Tensor | None] = {}
     for name, gradient in found.items():
-        known = first.setdefault(_memory(parameters[name]), name)
+        known = first.setdefault(_memory_key(parameters[name]), name)
         before = merged.get(known)
         merged[known] = gradient if before is None else before if gradient is None else before + gradient
     return merged
 
 
-def _memory(parameter: Tensor) -> tuple[int, ...]:
+def _memory_key(parameter: Tensor) -> tuple[int, ...]:
     if parameter.layout is not torch.strided or not parameter.data_ptr():
         return (id(parameter),)
     return (parameter.data_ptr(), *parameter.shape, *parameter.stride())
 
 
-def halves_combined(
+def compare_with_halves(
     first: Gradients, second: Gradients, whole: Gradients, *, least_share: float = _LEAST_SHARE
 ) -> GradientComparison:
     """Return how far the whole batch's gradient is from the nearest weighted mean of its halves' ones.
@@ -102,20 +103,23 @@ def halves_combined(
     if not names:
         return compare_gradients(first, whole, least_share=least_share)
     a, b, c = (
-        torch.cat([_flat(each.get(name), whole[name]) for name in names]) for each in (first, second, whole)
+        torch.cat([_flat_float64(each.get(name), whole[name]) for name in names])
+        for each in (first, second, whole)
     )
     between = a - b
     share = float((c - b) @ between / (between @ between)) if float(between.norm()) else 0.5
-    means = [_mean(first, second, weight) for weight in (0.5, min(1.0, max(0.0, share)))]
+    means = [_weighted_mean(first, second, weight) for weight in (0.5, min(1.0, max(0.0, share)))]
     return min(
         (compare_gradients(mean, whole, least_share=least_share) for mean in means),
         key=lambda each: each.difference,
     )
 
 
-def added_gradients(first: Gradients, second: Gradients) -> Gradients:
+def add_gradients(first: Gradients, second: Gradients) -> Gradients:
     """Return the sum of two gradients."""
-    return {name: None if each is None else 2 * each for name, each in _mean(first, second, 0.5).items()}
+    return {
+        name: None if each is None else 2 * each for name, each in _weighted_mean(first, second, 0.5).items()
+    }
 
 
 def parameters_by_block(names: Sequence[str]) -> dict[str, list[str]]:
@@ -130,16 +134,16 @@ def parameters_by_block(names: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def _mean(first: Gradients, second: Gradients, weight: float) -> Gradients:
+def _weighted_mean(first: Gradients, second: Gradients, weight: float) -> Gradients:
     return {
-        name: weight * _flat(first.get(name), second.get(name))
-        + (1 - weight) * _flat(second.get(name), first.get(name))
+        name: weight * _flat_float64(first.get(name), second.get(name))
+        + (1 - weight) * _flat_float64(second.get(name), first.get(name))
         for name in {**first, **second}
         if first.get(name) is not None or second.get(name) is not None
     }
 
 
-def _flat(value: Tensor | None, like: Tensor | None) -> Tensor:
+def _flat_float64(value: Tensor | None, like: Tensor | None) -> Tensor:
     """Return a gradient as numbers of double precision on the CPU; zeros where there is none."""
     if value is None:
         assert like is not None

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 
-def nodes_behind(values: Iterable[Any], stop: Iterable[Any] = ()) -> Iterator[Any]:
+def walk_graph_nodes(values: Iterable[Any], stop: Iterable[Any] = ()) -> Iterator[Any]:
     """Yield each node of the graphs of tensors once, and none behind those at which the walk stops."""
     seen = {None, *stop}
     waiting: list[Any] = [each.grad_fn for each in values if isinstance(each, Tensor)]

@@ -50,7 +50,7 @@ def meaning_of_mixing(call: RowSums) -> str | None:
     """Return under which meaning it is right that a call mixes the examples."""
     if "ttention" in (call.layer or ""):
         return None
-    if _is_of_itself(call):
+    if _is_table_of_itself(call):
         return _COMPARES
     if call.operation in PRODUCTS:
         squares = len(call.shape) >= 2 and call.shape[-1] == call.shape[-2]
@@ -62,7 +62,7 @@ def meaning_of_mixing(call: RowSums) -> str | None:
     return _MEANINGS.get(call.operation)
 
 
-def is_meant(call: RowSums, following: Sequence[RowSums]) -> bool:
+def is_mixing_meant(call: RowSums, following: Sequence[RowSums]) -> bool:
     """Tell whether it shows that examples are meant to mix in a call.
 
     They are in a batch norm, and where numbers are ranked of which each example has one. So are they in figures of the data that
@@ -79,20 +79,22 @@ def is_meant(call: RowSums, following: Sequence[RowSums]) -> bool:
     if call.operation in RANKS:
         return all(size == 1 for size in call.shape[1:])
     if meaning == _COMPARES:
-        return not any(each.operation in PRODUCTS for each in derived(call, following) if each is not call)
+        return not any(
+            each.operation in PRODUCTS for each in calls_derived_from(call, following) if each is not call
+        )
     if meaning == _NORMALISES and not call.with_graph:
-        meets = next((each for each in derived(call, following) if each.with_graph), None)
+        meets = next((each for each in calls_derived_from(call, following) if each.with_graph), None)
         return meets is not None and meets.operation in _WEIGHS
     return False
 
 
-def _is_of_itself(call: RowSums) -> bool:
+def _is_table_of_itself(call: RowSums) -> bool:
     """Tell whether a table of all with all is made of one tensor, as `y[:, None] == y` is: no slip spreads one over itself."""
     size = max(call.given[0], default=1) if call.given else 1
     return call.of_itself and call.shape[:2] == (size, size)
 
 
-def derived(call: RowSums, following: Sequence[RowSums]) -> list[RowSums]:
+def calls_derived_from(call: RowSums, following: Sequence[RowSums]) -> list[RowSums]:
     """Return the calls that are given what a call made, or what was made of that, in their order."""
     made, found = {call.made}, []
     for each in following:

@@ -23,12 +23,12 @@ from truestep.doctor.relations.meanings import (
     RANKS,
     RATIO,
     RowSums,
-    derived,
-    is_meant,
+    calls_derived_from,
+    is_mixing_meant,
     meaning_of_mixing,
 )
-from truestep.doctor.relations.numbers_flow import NumbersFlow
-from truestep.doctor.runtime.passage import memory_of
+from truestep.doctor.relations.numbers_flow import MemoryFlow
+from truestep.doctor.runtime.passage import memory_identity
 
 _MOST_CALLS = 4000
 _MOST_NUMBERS = 4_000_000
@@ -63,7 +63,7 @@ class Mixing(NamedTuple):
         return self.operation in PRODUCTS
 
     @property
-    def spreads(self) -> bool:
+    def is_broadcast_table(self) -> bool:
         """Whether two sides are spread to a table of all with all, and no dimension of one was added for it."""
         dimensions = {len(each) for each in self.given}
         return self.operation in _BROADCASTS and self.shape not in self.given and len(dimensions) > 1
@@ -75,7 +75,7 @@ class Mixing(NamedTuple):
         return f"{self.operation} of {shapes} into {self.shape}{where}{inside}"
 
 
-class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class RowSumRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps the sums of the rows of each operation's result, outside of backwards.
 
     Args:
@@ -98,10 +98,10 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[RowSums] = []
         self._rolled = rolled
-        self._flow = NumbersFlow(frozen)
+        self._flow = MemoryFlow(frozen)
         self._reaching: set[int] = set()
         self._count = count
-        self._shown = str if in_full else _shown
+        self._shown = str if in_full else _relative_path
         self._names = {id(module): name for name, module in (layers or {}).items()}
         self._weights = torch.empty(0, dtype=torch.float64)
 
@@ -115,13 +115,17 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
             name = func.overloadpacket.__name__.strip("_")
             tensors = [each for each in args if isinstance(each, Tensor)]
             # two forms of one tensor, as of all its numbers less each other, are one
-            forms = {memory_of(each): each for each in tensors}
-            given, sums = tuple(tuple(each.shape) for each in forms.values()), self._sums(kept)
-            total = None if sums else self._total(kept)
+            forms = {memory_identity(each): each for each in tensors}
+            given, sums = tuple(tuple(each.shape) for each in forms.values()), self._row_sums(kept)
+            total = None if sums else self._weighted_total(kept)
             self.calls.append(
                 RowSums(
-                    *(name, place, layer, tuple(kept.shape), given, tuple(forms), memory_of(kept)),
-                    *(any(each.requires_grad for each in tensors), _are_one(tensors), len(self.calls)),
+                    *(name, place, layer, tuple(kept.shape), given, tuple(forms), memory_identity(kept)),
+                    *(
+                        any(each.requires_grad for each in tensors),
+                        _are_same_numbers(tensors),
+                        len(self.calls),
+                    ),
                     *(total, sums),
                 )
             )
@@ -145,33 +149,33 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
             and torch._C._current_graph_task_id() == -1
         )
 
-    def _sums(self, tensor: Tensor) -> tuple[tuple[int, Any], ...]:
+    def _row_sums(self, tensor: Tensor) -> tuple[tuple[int, Any], ...]:
         found = []
         for axis, size in enumerate(tensor.shape):
             if size and size % self._count == 0 and tensor.numel():
                 rows = tensor.detach().movedim(axis, 0).reshape(size, -1)
                 rows = torch.view_as_real(rows.resolve_conj()).flatten(1) if rows.is_complex() else rows
                 rows = rows.to("cpu", torch.float64)
-                found.append((size // self._count, (rows @ self._weighting(rows.shape[1])).numpy()))
+                found.append((size // self._count, (rows @ self._position_weights(rows.shape[1])).numpy()))
         return tuple(found)
 
-    def _total(self, tensor: Tensor) -> float | None:
+    def _weighted_total(self, tensor: Tensor) -> float | None:
         if not tensor.is_floating_point() or tensor.numel() > _MOST_IN_TOTAL:
             return None
         numbers = tensor.detach().reshape(-1).to("cpu", torch.float64)
-        return float(numbers @ self._weighting(len(numbers)))
+        return float(numbers @ self._position_weights(len(numbers)))
 
-    def _weighting(self, size: int) -> Tensor:
+    def _position_weights(self, size: int) -> Tensor:
         """Return a weight for each number of a row, so that exchanged numbers give another sum."""
         if len(self._weights) < size:
             self._weights = torch.cos(torch.arange(size, dtype=torch.float64) * 1.7 + 0.3)
         return self._weights[:size]
 
 
-def _are_one(tensors: Sequence[Tensor]) -> bool:
+def _are_same_numbers(tensors: Sequence[Tensor]) -> bool:
     """Tell whether tensors are forms of one, number for number: two columns of a table are not."""
     strided = [each for each in tensors if each.layout is torch.strided]
-    forms = {(memory_of(each), each.storage_offset(), each.numel()) for each in strided}
+    forms = {(memory_identity(each), each.storage_offset(), each.numel()) for each in strided}
     return len(forms) == 1 < len(strided) == len(tensors)
 
 
@@ -191,9 +195,13 @@ def first_mixing(before: Sequence[RowSums], after: Sequence[RowSums], row: int) 
     for number, (first, second) in enumerate(zip(before, after, strict=False)):
         if (first.operation, first.shape) != (second.operation, second.shape):
             return None  # from here on other operations are called
-        if first.sums and _is_mixed(first, second, row):
-            found = _mixing_in(first, meaning_of_mixing(first), is_meant(first, before[number + 1 :]))
-            chosen = derived(before[ranked], before[ranked + 1 : number + 1]) if ranked >= 0 else []
+        if first.sums and _has_mixed_rows(first, second, row):
+            found = _make_mixing(
+                first, meaning_of_mixing(first), is_mixing_meant(first, before[number + 1 :])
+            )
+            chosen = (
+                calls_derived_from(before[ranked], before[ranked + 1 : number + 1]) if ranked >= 0 else []
+            )
             is_chosen = any(each is first for each in chosen)
             return found if ratio is None or (found.meaning is None and not is_chosen) else ratio
         changed.discard(first.made)
@@ -207,34 +215,34 @@ def first_mixing(before: Sequence[RowSums], after: Sequence[RowSums], row: int) 
 def _mixing_of_totals(call: RowSums, changed: set[int], count: int) -> Mixing | None:
     """Return what a call mixes whose result has no rows: a quotient of two changed sums, or some examples of all that it ranks."""
     if call.operation == "div" and len(call.read) > 1 and changed.issuperset(call.read):
-        return _mixing_in(call, RATIO)
+        return _make_mixing(call, RATIO)
     if call.operation in RANKS and call.given == ((count,),):
-        return _mixing_in(call, meaning_of_mixing(call), is_meant=True)
+        return _make_mixing(call, meaning_of_mixing(call), is_meant=True)
     return None
 
 
-def _mixing_in(call: RowSums, meaning: str | None, is_meant: bool = False) -> Mixing:
+def _make_mixing(call: RowSums, meaning: str | None, is_meant: bool = False) -> Mixing:
     return Mixing(
         call.operation, call.place, call.layer, call.given, call.shape, meaning, is_meant, call.number
     )
 
 
-def _is_mixed(first: RowSums, second: RowSums, row: int) -> bool:
+def _has_mixed_rows(first: RowSums, second: RowSums, row: int) -> bool:
     for (rows, before), (_, after) in zip(first.sums, second.sums, strict=True):
         size = np.abs(before) + np.abs(after)
         differs = np.abs(before - after) > _RELATIVE * size + _ABSOLUTE * size.max(initial=0.0)
         changed = np.flatnonzero(differs | (np.isnan(before) != np.isnan(after)))
-        if len(changed) == 0 or _is_of_one(changed, rows, row, len(before) // rows):
+        if len(changed) == 0 or _is_of_one_example(changed, rows, row, len(before) // rows):
             return False
     return True
 
 
-def _is_of_one(changed: Any, rows: int, row: int, count: int) -> bool:
+def _is_of_one_example(changed: Any, rows: int, row: int, count: int) -> bool:
     """Whether the changed rows are all one example's: a block of them, or each so many-th."""
     return bool((changed // rows == row).all() or (changed % count == row).all())
 
 
-def distinct_count(most: int, sizes: Iterable[int]) -> int:
+def distinct_batch_size(most: int, sizes: Iterable[int]) -> int:
     """Return how many examples are best to find mixing with: so many that no other dimension can be taken for the examples'."""
     others = {size for size in sizes if size > 1}
     fitting = (
@@ -265,7 +273,7 @@ def _place_and_layer(names: Mapping[int, str], shown: Callable[[str], str]) -> t
     return place, layer
 
 
-def _shown(filename: str) -> str:
+def _relative_path(filename: str) -> str:
     try:
         return str(Path(filename).relative_to(Path.cwd()))
     except ValueError:

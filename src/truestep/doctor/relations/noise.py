@@ -22,8 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from truestep.core.random_streams import (
     KeyedRandom,
-    host_streams_put_back,
-    torch_streams_put_back,
+    preserve_host_rng,
+    preserve_torch_rng,
 )
 
 SEED = 7777
@@ -80,7 +80,7 @@ class SymmetricNoise:
     @property
     def has_drawn(self) -> bool:
         """Whether random numbers were drawn within it, so far."""
-        return (self._end or _stream_states()) != self._start
+        return (self._end or _rng_states()) != self._start
 
     @property
     def drawn(self) -> list[list[list[int]]]:
@@ -89,26 +89,26 @@ class SymmetricNoise:
 
     def state(self) -> str:
         """Return what tells by how many calls numbers were drawn so far, as a digest."""
-        return hashlib.sha256(repr(_stream_states()).encode()).hexdigest()
+        return hashlib.sha256(repr(_rng_states()).encode()).hexdigest()
 
     def __enter__(self) -> Self:
         enter = self._entered.enter_context
-        enter(torch_streams_put_back(self._tensors))
-        enter(host_streams_put_back())
+        enter(preserve_torch_rng(self._tensors))
+        enter(preserve_host_rng())
         torch.default_generator.manual_seed(self._seed)
         random.seed(self._seed)
         np.random.seed(self._seed)  # the global stream is what losses draw from
-        self._start = _stream_states()
+        self._start = _rng_states()
         count = self._operations.count
         for name in _NUMPY_DRAWS:
-            enter(patch.object(np.random, name, _rows_alike(name, count)))
+            enter(patch.object(np.random, name, _draw_equal_rows(name, count)))
         enter(patch.object(np.random, "permutation", _identity_permutation(count)))
         enter(self._operations)
         enter(_WithoutDropout())
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._end = _stream_states()
+        self._end = _rng_states()
         self._entered.close()
 
 
@@ -121,24 +121,24 @@ class _WithoutDropout(TorchFunctionMode):
         if name in _DROPOUTS:
             return args[0] if args else kwargs["input"]
         if name in _RECURRENT:
-            args = _without_rate(args)
+            args = _without_dropout_rate(args)
         elif name == "scaled_dot_product_attention":
-            args, kwargs = _replaced(args, kwargs, 4, "dropout_p", 0.0)
+            args, kwargs = _replace_argument(args, kwargs, 4, "dropout_p", 0.0)
         elif name == "multi_head_attention_forward":
-            args, kwargs = _replaced(args, kwargs, _DROPOUT_AT, "dropout_p", 0.0)
+            args, kwargs = _replace_argument(args, kwargs, _DROPOUT_AT, "dropout_p", 0.0)
         elif name == "rrelu":
-            args, kwargs = _replaced(args, kwargs, 3, "training", False)
+            args, kwargs = _replace_argument(args, kwargs, 3, "training", False)
         elif func is F.batch_norm:
             args, kwargs = _with_stored_statistics(args, kwargs)
         return func(*args, **kwargs)
 
 
-def _without_rate(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _without_dropout_rate(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return a recurrent layer's arguments with no dropout: its rate is their only fraction."""
     return tuple(0.0 if type(each) is float else each for each in args)
 
 
-def _replaced(
+def _replace_argument(
     args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str, value: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arguments with one of them replaced, given by place or by name."""
@@ -152,7 +152,7 @@ def _with_stored_statistics(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return what batch normalisation is given, for its stored statistics; without these it keeps to the batch's."""
     mean = args[1] if len(args) > 1 else kwargs.get("running_mean")
-    return (args, kwargs) if mean is None else _replaced(args, kwargs, 5, "training", False)
+    return (args, kwargs) if mean is None else _replace_argument(args, kwargs, 5, "training", False)
 
 
 class _SymmetricOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -169,8 +169,8 @@ class _SymmetricOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self._frozen and func._schema.is_mutable and self._is_frozen(args):
             return args[0]
-        draws = _RANDOM in func.tags and not _drops_nothing(func, args, kwargs)
-        result = self._drawn(func, args, kwargs) if draws else func(*args, **kwargs)
+        draws = _RANDOM in func.tags and not _has_no_dropout(func, args, kwargs)
+        result = self._draw_seeded(func, args, kwargs) if draws else func(*args, **kwargs)
         if isinstance(result, Tensor) and result.is_floating_point():
             self.coarsest = max(self.coarsest, torch.finfo(result.dtype).eps)
         return result
@@ -183,7 +183,7 @@ class _SymmetricOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             and first.untyped_storage()._cdata in self._frozen
         )
 
-    def _drawn(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _draw_seeded(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of a random operation, drawn with a seed of its own."""
         # This number is all that a call takes from torch's stream, and what is computed again for a backward takes it again.
         seed = int(torch.empty((), dtype=torch.int64).random_())
@@ -196,77 +196,80 @@ class _SymmetricOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         streams = KeyedRandom.of(torch.device(device or "cpu"))
         kept = streams.save()
         try:
-            return self._in_rows(name, call, args, kwargs, lambda: streams.set(seed))
+            return self._draw_by_kind(name, call, args, kwargs, lambda: streams.set(seed))
         finally:
             streams.restore(kept)
 
-    def _in_rows(
+    def _draw_by_kind(
         self, name: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], seed: Callable[[], object]
     ) -> Any:
         first = args[0] if args else None
         if name.endswith("_") and isinstance(first, Tensor):
-            return self._in_place(call, args, kwargs, seed)
+            return self._draw_in_place(call, args, kwargs, seed)
         if name in _DRAWN_BY_ROW and any(isinstance(each, Tensor) for each in args):
-            return self._by_row(call, args, kwargs, seed)
+            return self._draw_by_row(call, args, kwargs, seed)
         if name in _DRAWN_BY_SIZE:
-            return self._by_size(call, args, kwargs, seed)
+            return self._draw_by_size(call, args, kwargs, seed)
         seed()
         return call(*args, **kwargs)
 
-    def _by_size(
+    def _draw_by_size(
         self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], seed: Callable[[], object]
     ) -> Tensor:
         """Draw the numbers of one example, for all; torch draws a tensor's first numbers in a way that depends on its size."""
         place = next(number for number, each in enumerate(args) if isinstance(each, (list, tuple)))
-        axes = self._noted_axes(args[place])
+        axes = self._record_axes(args[place])
         sizes = [size // self.count if axis in axes else size for axis, size in enumerate(args[place])]
         seed()
-        return self._for_all(call(*args[:place], sizes, *args[place + 1 :], **kwargs), axes)
+        return self._repeat_for_examples(call(*args[:place], sizes, *args[place + 1 :], **kwargs), axes)
 
-    def _in_place(
+    def _draw_in_place(
         self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], seed: Callable[[], object]
     ) -> Tensor:
         first: Tensor = args[0]
         if any(isinstance(each, Tensor) for each in args[1:]):
-            return first.copy_(self._by_row(call, (first.clone(), *args[1:]), kwargs, seed))
-        axes = self._noted_axes(first.shape)
+            return first.copy_(self._draw_by_row(call, (first.clone(), *args[1:]), kwargs, seed))
+        axes = self._record_axes(first.shape)
         drawn = first.clone()
         for axis in axes:
-            drawn = _part(drawn, axis, 0, self.count)
+            drawn = _part_of_example(drawn, axis, 0, self.count)
         seed()
         call(drawn, *args[1:], **kwargs)
-        return first.copy_(self._for_all(drawn, axes))
+        return first.copy_(self._repeat_for_examples(drawn, axes))
 
-    def _for_all(self, drawn: Tensor, axes: list[int]) -> Tensor:
+    def _repeat_for_examples(self, drawn: Tensor, axes: list[int]) -> Tensor:
         """Return an example's numbers, once for each example."""
         return drawn.repeat([self.count if axis in axes else 1 for axis in range(drawn.ndim)])
 
-    def _by_row(
+    def _draw_by_row(
         self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], seed: Callable[[], object]
     ) -> Tensor:
         """Draw for the examples one by one, with the same seed."""
 
-        def drawn(parts: tuple[Any, ...], axes: list[int]) -> Tensor:
+        def draw_rows(parts: tuple[Any, ...], axes: list[int]) -> Tensor:
             if not axes:
                 seed()
                 found: Tensor = call(*parts, **kwargs)
                 return found
             axis, *rest = axes
-            rows = (tuple(_part(each, axis, row, self.count) for each in parts) for row in range(self.count))
-            return torch.cat([drawn(row, rest) for row in rows], axis)
+            rows = (
+                tuple(_part_of_example(each, axis, row, self.count) for each in parts)
+                for row in range(self.count)
+            )
+            return torch.cat([draw_rows(row, rest) for row in rows], axis)
 
         shapes = [tuple(each.shape) for each in args if isinstance(each, Tensor)]
         longest: tuple[int, ...] = max(shapes, key=len)
-        return drawn(args, self._noted_axes(longest))
+        return draw_rows(args, self._record_axes(longest))
 
-    def _noted_axes(self, shape: Iterable[int]) -> list[int]:
+    def _record_axes(self, shape: Iterable[int]) -> list[int]:
         sizes = list(shape)
-        axes = self._axes(sizes)
+        axes = self._example_axes(sizes)
         if len(self.drawn) < _MOST_DRAWN:
             self.drawn.append([sizes, axes])
         return axes
 
-    def _axes(self, shape: Iterable[int]) -> list[int]:
+    def _example_axes(self, shape: Iterable[int]) -> list[int]:
         """Return the dimensions along which the examples may lie, as far as sizes say it."""
         sizes = list(shape)
         if self.count == 1 or (sizes and sizes[0] == self.count):
@@ -278,7 +281,7 @@ class _SymmetricOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return sorted(found)
 
 
-def _drops_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _has_no_dropout(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Tell whether an operation draws for its dropout alone, and has none: attention."""
     for place, each in enumerate(func._schema.arguments):
         if each.name == "dropout_p":
@@ -287,7 +290,7 @@ def _drops_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return False
 
 
-def _part(value: Any, axis: int, row: int, count: int) -> Any:
+def _part_of_example(value: Any, axis: int, row: int, count: int) -> Any:
     """Return an example's part of an argument; of one that lacks it, the whole."""
     if not isinstance(value, Tensor) or value.ndim <= axis or value.shape[axis] % count:
         return value
@@ -295,15 +298,15 @@ def _part(value: Any, axis: int, row: int, count: int) -> Any:
     return value.narrow(axis, row * size, size).clone()
 
 
-def _rows_alike(name: str, count: int) -> Callable[..., Any]:
-    def drawn(*args: Any, **kwargs: Any) -> Any:
+def _draw_equal_rows(name: str, count: int) -> Callable[..., Any]:
+    def draw_and_repeat(*args: Any, **kwargs: Any) -> Any:
         values = getattr(_numpy_stream(), name)(*args, **kwargs)
         if isinstance(values, np.ndarray) and values.ndim and len(values) % count == 0:
             rows = len(values) // count
             values[:] = np.concatenate([values[:rows]] * count)
         return values
 
-    return drawn
+    return draw_and_repeat
 
 
 def _identity_permutation(count: int) -> Callable[[Any], Any]:
@@ -316,7 +319,7 @@ def _identity_permutation(count: int) -> Callable[[Any], Any]:
     return permuted
 
 
-def _stream_states() -> list[Any]:
+def _rng_states() -> list[Any]:
     """Return the states of the streams that losses draw from, so that they can be compared."""
     kind, numbers, *rest = np.random.get_state()
     return [torch.default_generator.get_state().tolist(), random.getstate(), kind, list(numbers), rest]

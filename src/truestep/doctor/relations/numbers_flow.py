@@ -21,7 +21,7 @@ class _FollowedCall(NamedTuple):
     number: int | None
 
 
-class NumbersFlow:
+class MemoryFlow:
     """Follows the memory of operations.
 
     What python reads counts as needed, so that too many operations may be said to reach a result, and none too few.
@@ -32,11 +32,11 @@ class NumbersFlow:
 
     def __init__(self, frozen: Iterable[Tensor] = ()) -> None:
         self._calls: list[_FollowedCall] = []
-        self._frozen = frozenset(_memory(list(frozen)))
+        self._frozen = frozenset(_memory_addresses(list(frozen)))
 
     def add(self, func: Any, given: Any, result: Any, number: int | None) -> None:
         """Take an operation."""
-        read, made = frozenset(_memory(given)), frozenset(_memory(result))
+        read, made = frozenset(_memory_addresses(given)), frozenset(_memory_addresses(result))
         if func._schema.is_mutable:
             made -= self._frozen
         name = func.overloadpacket.__name__
@@ -44,7 +44,7 @@ class NumbersFlow:
 
     def reaching(self, results: Iterable[Tensor]) -> set[int]:
         """Return the numbers of the operations that these results come of."""
-        needed, found = {_PYTHON, *_memory(list(results))}, set()
+        needed, found = {_PYTHON, *_memory_addresses(list(results))}, set()
         for call in reversed(self._calls):
             if call.made & needed:
                 needed -= call.made - call.given  # what lay there before it was made is something else
@@ -53,7 +53,7 @@ class NumbersFlow:
         return {each for each in found if each is not None}
 
 
-def _memory(value: Any) -> Iterator[int]:
+def _memory_addresses(value: Any) -> Iterator[int]:
     """Yield where the numbers of tensors lie."""
     for _, leaf in tree_leaves(value):
         if isinstance(leaf, Tensor) and leaf.layout is torch.strided:

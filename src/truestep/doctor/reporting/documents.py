@@ -48,17 +48,17 @@ def sarif_document(findings: Sequence[Finding]) -> dict[str, Any]:
                     "driver": {
                         "name": "truestep",
                         "version": version("truestep"),
-                        "rules": [_rule(code) for code in codes],
+                        "rules": [_sarif_rule(code) for code in codes],
                     }
                 },
                 "columnKind": "unicodeCodePoints",
-                "results": [_result(finding, codes) for finding in findings],
+                "results": [_sarif_result(finding, codes) for finding in findings],
             }
         ],
     }
 
 
-def _rule(code: str) -> dict[str, Any]:
+def _sarif_rule(code: str) -> dict[str, Any]:
     check = checks()[code]
     page = check.page()
     address = check_docs_address(
@@ -74,38 +74,38 @@ def _rule(code: str) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
+def _sarif_result(finding: Finding, codes: list[str]) -> dict[str, Any]:
     place = finding.place
     return {
         "ruleId": finding.code,
         "ruleIndex": codes.index(finding.code),
         "level": _LEVELS[finding.severity],
         "message": {"text": f"{finding.message} {finding.fix}"},
-        "locations": [_location(place.path, {"startLine": place.line, "startColumn": place.column})],
-        **_related(finding),
+        "locations": [_sarif_location(place.path, {"startLine": place.line, "startColumn": place.column})],
+        **_sarif_related_locations(finding),
         "properties": {
             "severity": finding.severity.value,
             "seen": finding.seen,
             **({"cell": place.cell} if place.cell else {}),
         },
-        **_fixes(finding),
+        **_sarif_fixes(finding),
     }
 
 
-def _location(path: str, region: dict[str, int]) -> dict[str, Any]:
-    return {"physicalLocation": {"artifactLocation": {"uri": _uri(path)}, "region": region}}
+def _sarif_location(path: str, region: dict[str, int]) -> dict[str, Any]:
+    return {"physicalLocation": {"artifactLocation": {"uri": _file_uri(path)}, "region": region}}
 
 
-def _related(finding: Finding) -> dict[str, Any]:
+def _sarif_related_locations(finding: Finding) -> dict[str, Any]:
     """Return the line where what is wrong was made, if it is another than where it does harm."""
     path, _, line = str(finding.evidence.get("made_at") or "").rpartition(":")
     if not line.isdigit():
         return {}
     message = {"text": "It is made here."}
-    return {"relatedLocations": [{**_location(path, {"startLine": int(line)}), "message": message}]}
+    return {"relatedLocations": [{**_sarif_location(path, {"startLine": int(line)}), "message": message}]}
 
 
-def _fixes(finding: Finding) -> dict[str, Any]:
+def _sarif_fixes(finding: Finding) -> dict[str, Any]:
     if finding.replacement is None or finding.place.cell:  # the lines of a cell are no lines of the file
         return {}
     changes = [
@@ -120,7 +120,7 @@ def _fixes(finding: Finding) -> dict[str, Any]:
         }
         for edit in finding.replacement.edits
     ]
-    location = {"uri": _uri(finding.place.path)}
+    location = {"uri": _file_uri(finding.place.path)}
     change = {"artifactLocation": location, "replacements": changes}
     return {"fixes": [{"description": {"text": finding.fix}, "artifactChanges": [change]}]}
 
@@ -137,18 +137,18 @@ def workflow_commands(findings: Sequence[Finding]) -> list[str]:
             "col": place.column,
             "title": f"{each.code} {each.name}",
         }
-        where = ",".join(f"{key}={_escaped(str(value), ',:')}" for key, value in at.items())
-        text = _escaped(f"{each.message} {each.fix} See: {check_help(each.code)}")
+        where = ",".join(f"{key}={_escape_command_text(str(value), ',:')}" for key, value in at.items())
+        text = _escape_command_text(f"{each.message} {each.fix} See: {check_help(each.code)}")
         lines.append(f"::{commands[_LEVELS[each.severity]]} {where}::{text}")
     return lines
 
 
-def _escaped(text: str, more: str = "") -> str:
+def _escape_command_text(text: str, more: str = "") -> str:
     shown = printable_text(text, keep="\r\n")
     return "".join(f"%{ord(each):02X}" if each in "%\r\n" + more else each for each in shown)
 
 
-def _uri(path: str) -> str:
+def _file_uri(path: str) -> str:
     given = Path(path)
     if given.is_absolute() and given.is_relative_to(Path.cwd()):
         given = given.relative_to(Path.cwd())

@@ -7,7 +7,7 @@ None says that the finding's message holds the value already; the JSON document 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from truestep.core.wording import counted
+from truestep.core.wording import plural
 
 Words = str | Callable[[Any], str] | None
 
@@ -88,7 +88,7 @@ WORDS: Mapping[str, Words] = {
     "targets": "The targets: {}.",
     "tolerance": "Up to {} counts as rounding.",
     "trained_on_and_looked_at": "They were compared with {} training examples.",
-    "training_set": lambda number: f"The training loader has {counted(number, 'example')}." if number else "",
+    "training_set": lambda number: f"The training loader has {plural(number, 'example')}." if number else "",
     "units": None,
     "value": None,
     "weight": "It counts {} times in the loss.",
@@ -97,13 +97,13 @@ WORDS: Mapping[str, Words] = {
 }
 
 
-def finding_sentences(evidence: Mapping[str, Any]) -> str:
+def evidence_sentences(evidence: Mapping[str, Any]) -> str:
     """Return what the evidence adds to the message; the empty text where it adds nothing."""
-    found = (_sentence(name, value) for name, value in evidence.items())
+    found = (_evidence_sentence(name, value) for name, value in evidence.items())
     return " ".join(each for each in found if each)
 
 
-def _sentence(name: str, value: object) -> str:
+def _evidence_sentence(name: str, value: object) -> str:
     words = WORDS.get(name, f"{name.replace('_', ' ').capitalize()}: {{}}.")
     if words is None:
         return ""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from truestep.core.results import print_results
 from truestep.core.rich_names import Console, RenderableType, Text
-from truestep.core.wording import folded_text
+from truestep.core.wording import wrap_line
 from truestep.doctor.finding import Abstention, Finding
 from truestep.doctor.fixing import FixedFile
 from truestep.doctor.reading import SourceReading
-from truestep.doctor.reporting.findings import counted_findings, printable_finding, show_findings
+from truestep.doctor.reporting.findings import counted_findings, printable_finding_text, render_findings
 
 if TYPE_CHECKING:
     from truestep.doctor.report import WatchedRunReport
@@ -27,13 +27,13 @@ def show_reading(
     if nothing_since:
         console.print(f"What was read {nothing_since}. Name a script that trains: truestep read train.py")
         return
-    print_results(show_findings(reading.findings, reading.lines), console)
-    print_results(show_abstentions(reading.abstentions) if abstentions else (), console)
+    print_results(render_findings(reading.findings, reading.lines), console)
+    print_results(render_abstentions(reading.abstentions) if abstentions else (), console)
     for path, reason in reading.unreadable:
-        _say(console, path, f"not read: {printable_finding(reason)}")
+        _print_at_place(console, path, f"not read: {printable_finding_text(reason)}")
     for failure in reading.failures:
         text = f"check {failure.code} failed on it: {failure.error} (our mistake; the other checks went on)"
-        _say(console, failure.path, text)
+        _print_at_place(console, failure.path, text)
     files = f"{reading.num_read} file{'s' if reading.num_read != 1 else ''} read in {reading.seconds:.2f} s"
     unsure = len(reading.abstentions)
     extra = f"; {unsure} times a check could not tell (--show-abstentions)" if unsure else ""
@@ -52,11 +52,12 @@ def show_fixed(fixed: Sequence[FixedFile], console: Console) -> None:
     """Print what `--fix` has changed, and which files it left."""
     for each in fixed:
         if each.left:
-            _say(console, each.path, f"not fixed: {each.left}")
+            _print_at_place(console, each.path, f"not fixed: {each.left}")
         else:
             styles = {"-": "red", "+": "green", "@": "cyan"}
             shown = [
-                Text(printable_finding(line.rstrip("\r\n")), styles.get(line[0], "")) for line in each.diff()
+                Text(printable_finding_text(line.rstrip("\r\n")), styles.get(line[0], ""))
+                for line in each.diff()
             ]
             print_results([Text("\n").join(shown)], console)
     made = [finding for each in fixed if not each.left for finding in each.findings]
@@ -66,15 +67,15 @@ def show_fixed(fixed: Sequence[FixedFile], console: Console) -> None:
         console.print(f"Fixed {len(made)} in {files} file{'s' if files != 1 else ''}: {codes}\n")
 
 
-def _say(console: Console, place: object, text: str) -> None:
-    console.print(Text.assemble((printable_finding(str(place)), "bold"), f"  {text}"), soft_wrap=True)
+def _print_at_place(console: Console, place: object, text: str) -> None:
+    console.print(Text.assemble((printable_finding_text(str(place)), "bold"), f"  {text}"), soft_wrap=True)
 
 
-def show_concisely(findings: Sequence[Finding], console: Console) -> None:
+def print_concise_findings(findings: Sequence[Finding], console: Console) -> None:
     """Print a line for each finding, as compilers do: path:line:column: severity CODE message."""
     for each in sorted(findings, key=lambda each: (each.place, each.code)):
         place = f"{each.place}:{each.place.column}" if each.place.width else str(each.place)
-        text = f"{printable_finding(place)}: {each.severity.value} {each.code} {each.message}"
+        text = f"{printable_finding_text(place)}: {each.severity.value} {each.code} {each.message}"
         console.print(Text(text), soft_wrap=True)
 
 
@@ -83,15 +84,15 @@ def show_run(
 ) -> None:
     """Print what reading and running a script gave; beside the script's own output, which has torch's warnings already."""
     console.rule("truestep doctor", style="dim")
-    print_results(show_findings(report.findings, report.lines), console)
+    print_results(render_findings(report.findings, report.lines), console)
     found = {(each.place.path, each.place.line) for each in report.findings}
     for place, text in report.outcome.warnings[:5]:
         if not beside_script:
-            _say(console, place, f"torch warned: {text}")
+            _print_at_place(console, place, f"torch warned: {text}")
         elif (place.path, place.line) not in found:
-            _say(console, place, "torch warned of it, as shown above")
+            _print_at_place(console, place, "torch warned of it, as shown above")
     if report.outcome.error:
-        _say(
+        _print_at_place(
             console,
             report.outcome.error_place or "",
             f"the script raised {report.outcome.error.splitlines()[0]}",
@@ -101,20 +102,20 @@ def show_run(
     if report.is_unparsed:
         console.print("Python can't parse the script, so nothing of it was run, read or watched.")
         return
-    print_results(show_abstentions(report.reading.abstentions) if abstentions else (), console)
+    print_results(render_abstentions(report.reading.abstentions) if abstentions else (), console)
     is_blank = not report.findings and not report.has_steps
     console.print(Text("no step was watched", "yellow") if is_blank else counted_findings(report.findings))
     for line in report.watched(abstentions=abstentions):
-        console.print(Text(folded_text(line, console.width, hang=2), "dim"))
+        console.print(Text(wrap_line(line, console.width, hang=2), "dim"))
 
 
-def show_abstentions(abstentions: Iterable[Abstention]) -> list[RenderableType]:
+def render_abstentions(abstentions: Iterable[Abstention]) -> list[RenderableType]:
     """Return, by place, the checks that met their subject and could not tell, and why."""
     in_order = sorted(abstentions, key=lambda each: (each.place, each.code))
     return [
         Text.assemble(
-            (printable_finding(str(each.place)), "bold"),
-            f"  {each.code} can't tell: {printable_finding(each.reason)}",
+            (printable_finding_text(str(each.place)), "bold"),
+            f"  {each.code} can't tell: {printable_finding_text(each.reason)}",
         )
         for each in in_order
     ]

@@ -27,16 +27,16 @@ class WatchReportAtExit:
         self._has_signal = False
 
     def __enter__(self) -> Self:
-        os._exit = self._leave
+        os._exit = self._exit_after_report
         in_main = threading.current_thread() is threading.main_thread()
         if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._terminated)
+            signal.signal(signal.SIGTERM, self._handle_sigterm)
             self._has_signal = True
         _active.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if os._exit == self._leave:
+        if os._exit == self._exit_after_report:
             os._exit = self._exit
         self._release_signal()
         if self in _active:
@@ -44,16 +44,16 @@ class WatchReportAtExit:
 
     def _release_signal(self) -> None:
         in_main = threading.current_thread() is threading.main_thread()  # elsewhere Python sets no handlers
-        if in_main and self._has_signal and signal.getsignal(signal.SIGTERM) == self._terminated:
+        if in_main and self._has_signal and signal.getsignal(signal.SIGTERM) == self._handle_sigterm:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    def _leave(self, status: int) -> Any:
+    def _exit_after_report(self, status: int) -> Any:
         if os.getpid() == self._process:
             self.__exit__()
             status = self._speak(status)
         self._exit(status)
 
-    def _terminated(self, number: int, _frame: FrameType | None) -> None:
+    def _handle_sigterm(self, number: int, _frame: FrameType | None) -> None:
         self.__exit__()
         self._speak(128 + number)
         os.kill(os.getpid(), number)
@@ -64,9 +64,9 @@ class WatchReportAtExit:
         self._release_signal()
 
 
-def _after_fork() -> None:
+def _forget_reports_after_fork() -> None:
     while _active:
         _active.pop().forget()
 
 
-call_in_forked_children(_after_fork)
+call_in_forked_children(_forget_reports_after_fork)

@@ -34,12 +34,12 @@ _OF_ERRORS = frozenset(  # how errors become one loss, and losses one
 _LOSS_DEPTH = 24  # operations between a loss of several terms and a difference
 
 
-def answers_within(node: Any) -> Iterator[Any]:
+def possible_answer_nodes(node: Any) -> Iterator[Any]:
     """Yield the nodes behind a side that may be a model's answer: it was scaled by a known number, and a known one added."""
-    yield from _answers(node, frozenset({"Add", "Mul"}), _DEPTH)
+    yield from _answer_nodes(node, frozenset({"Add", "Mul"}), _DEPTH)
 
 
-def _answers(node: Any, wanted: frozenset[str], depth: int) -> Iterator[Any]:
+def _answer_nodes(node: Any, wanted: frozenset[str], depth: int) -> Iterator[Any]:
     if not wanted:
         yield node
     name = operation_of_node(node)
@@ -50,10 +50,10 @@ def _answers(node: Any, wanted: frozenset[str], depth: int) -> Iterator[Any]:
     behind = [each for each in edges if each is not None]
     left = wanted - {kind} if len(behind) == 1 and len(edges) == 2 else wanted  # the other side is known
     for each in behind:
-        yield from _answers(each, left, depth - 1)
+        yield from _answer_nodes(each, left, depth - 1)
 
 
-def nodes_behind(node: Any, stop: int = 200) -> set[Any]:
+def graph_nodes_behind(node: Any, stop: int = 200) -> set[Any]:
     """Return nodes of the graph behind a side, with itself."""
     found, waiting = {node}, [node]
     while waiting and len(found) < stop:
@@ -64,15 +64,15 @@ def nodes_behind(node: Any, stop: int = 200) -> set[Any]:
     return found
 
 
-def sides_of_squares(root: Any) -> Iterator[tuple[Any, Any]]:
+def squared_difference_sides(root: Any) -> Iterator[tuple[Any, Any]]:
     """Yield both sides of the differences near behind what goes backward."""
-    for node in differences_behind(root):
+    for node in difference_nodes(root):
         behind = [each for each, _ in node.next_functions if each is not None]
         if len(behind) == 2:
             yield behind[0], behind[1]
 
 
-def differences_behind(root: Any) -> Iterator[Any]:
+def difference_nodes(root: Any) -> Iterator[Any]:
     """Yield the differences of several numbers that are near behind what goes backward, in any of its terms."""
     waiting = [(root, _LOSS_DEPTH)] if root is not None else []
     seen = {root}
@@ -88,7 +88,7 @@ def differences_behind(root: Any) -> Iterator[Any]:
             waiting += [(each, left - 1) for each in fresh]
 
 
-def products_behind(root: Any) -> Iterator[Any]:
+def product_table_nodes(root: Any) -> Iterator[Any]:
     """Yield the tables that are products, of which what goes backward is the mean or sum: no row of them has its own sum."""
     waiting, seen = [(root, _LOSS_DEPTH)] if root is not None else [], {root}
     while waiting:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.frames import is_library_file
-from truestep.core.trials import tell_end_of_trial
+from truestep.core.trials import call_trial_end_callbacks
 from truestep.doctor.runtime.at_exit import WatchReportAtExit
 from truestep.doctor.runtime.notes import WatchNotes, WatchNotesFolder
 from truestep.doctor.runtime.pace import StopWatching
@@ -42,23 +42,23 @@ class WatchedProcess:
         watch = Watch(plan.options)
         plan.folder.begin(watched_process_name())
 
-        def leave(status: int = 0) -> int:
+        def end_watch_and_leave_notes(status: int = 0) -> int:
             watch.end()
-            plan.folder.leave(notes_of(watch))
+            plan.folder.leave(collect_watch_notes(watch))
             return status
 
-        with WatchReportAtExit(leave):
+        with WatchReportAtExit(end_watch_and_leave_notes):
             try:
                 with watch:
                     return self.target(*args, **kwargs)
             except StopWatching as over:
-                tell_end_of_trial(over)
+                call_trial_end_callbacks(over)
                 return None
             finally:
-                leave()
+                end_watch_and_leave_notes()
 
 
-def notes_of(watch: Watch) -> WatchNotes:
+def collect_watch_notes(watch: Watch) -> WatchNotes:
     """Return what this process saw."""
     return WatchNotes(watched_process_name(), watch.history.num_steps, watch.findings, watch.failures)
 
@@ -78,7 +78,7 @@ def watched_children(
 ) -> Iterator[Callable[[], WatchNotesFolder | None]]:
     """Within this, processes that the script starts are watched; yields what gives their folder, once there is one."""
     found: list[WatchNotesFolder] = [folder] if folder is not None else []
-    if folder is not None and not reports_for_all(folder):
+    if folder is not None and not is_reporting_process(folder):
         folder.begin(watched_process_name())
     original = BaseProcess.start
 
@@ -110,12 +110,12 @@ def _runs_users_code(process: Any) -> bool:
     return spawned_by_torch or name == "__main__" or (file is not None and not is_library_file(file))
 
 
-def reports_for_all(shared: WatchNotesFolder | None) -> bool:
+def is_reporting_process(shared: WatchNotesFolder | None) -> bool:
     """Tell whether this process reports: of those that torchrun started on a machine, the first does."""
     return shared is None or os.environ["LOCAL_RANK"] == "0"
 
 
-def gathered_notes(
+def gather_notes(
     watch: Watch, folder: WatchNotesFolder | None, *, is_shared: bool, wait: bool
 ) -> tuple[list[WatchNotes], list[str]] | None:
     """Return what the other processes of the run saw, or None where another process reports.
@@ -128,8 +128,8 @@ def gathered_notes(
     """
     if folder is None:
         return [], []
-    if is_shared and not reports_for_all(folder):
-        folder.leave(notes_of(watch))
+    if is_shared and not is_reporting_process(folder):
+        folder.leave(collect_watch_notes(watch))
         return None
     num_expected = int(os.environ["LOCAL_WORLD_SIZE"]) - 1 if is_shared else 0
     found = folder.collect(num_expected=num_expected, wait=wait)

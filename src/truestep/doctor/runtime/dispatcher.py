@@ -50,9 +50,9 @@ class Dispatcher:
         )
         self.experiments: Experiments | None = None  # set where a run is experimented with
         self._depth = WatchDepth()
-        self._handlers = {event: _handlers(checks, event) for event in EVENTS}
+        self._handlers = {event: _event_handlers(checks, event) for event in EVENTS}
 
-    def sees(self) -> bool:
+    def is_call_of_user(self) -> bool:
         """Tell whether a call is the user's own (not made by another wrapped call), in the thread that trains."""
         if self._depth.inside:
             return False
@@ -60,7 +60,7 @@ class Dispatcher:
         return thread is None or thread == threading.get_ident()
 
     @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
+    def suppress_inner_calls(self) -> Iterator[None]:
         """Within this, wrapped calls are part of another one."""
         depth = self._depth
         depth.inside += 1
@@ -79,16 +79,16 @@ class Dispatcher:
         depth.inside += 1
         try:
             with DisableTorchFunction():  # what the checks compute is nobody's to see, nor ours to follow
-                told = self._recorded(event, facts)
+                told = self._record_event(event, facts)
                 if told is not None and self._handlers[event]:
-                    self._tell(event, told)
+                    self._tell_checks(event, told)
         except Exception as error:  # noqa: BLE001 - whatever it is, the user's training goes on
-            self._give_up(error)
+            self._stop_after_error(error)
         finally:
             depth.inside -= 1
             self.seconds += time.perf_counter() - started
 
-    def _recorded(self, event: str, facts: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def _record_event(self, event: str, facts: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return what the checks are told: what the recorder says, or the facts and their place where it notes nothing."""
         record = getattr(self.recorder, event, None)
         if record is None:
@@ -96,7 +96,7 @@ class Dispatcher:
         told: tuple[Any, ...] | None = record(*facts)
         return told
 
-    def _tell(self, event: str, facts: tuple[Any, ...]) -> None:
+    def _tell_checks(self, event: str, facts: tuple[Any, ...]) -> None:
         with torch.no_grad():
             for check, handler in tuple(self._handlers[event]):
                 try:
@@ -110,7 +110,7 @@ class Dispatcher:
         known = [each for each in self.findings if each.code == check.code]
         if len(known) >= MAX_PER_CHECK or any(each.place == seen.place for each in known):
             return
-        names = self.recorder.history.names_of_pages()
+        names = self.recorder.history.user_names_for_pages()
         finding = check.finding(
             seen.place, seen.message, seen.severity, names, evidence=seen.evidence, seen="ran"
         )
@@ -122,7 +122,7 @@ class Dispatcher:
         for event, handlers in self._handlers.items():
             self._handlers[event] = [each for each in handlers if each[0] is not check]
 
-    def _give_up(self, error: Exception) -> None:
+    def _stop_after_error(self, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
         self.recorder.give_up(reason)
         self.failures.append(CheckFailure("watch", "<run>", reason))
@@ -149,11 +149,11 @@ class Dispatcher:
                 if live != self.live:
                     self.look(live)
         except Exception as error:  # noqa: BLE001 - as above
-            self._give_up(error)
+            self._stop_after_error(error)
 
     def engine_stepped(self, optimizers: Sequence[Optimizer]) -> None:
         """Our engine has made an update, which goes past the calls that scripts make."""
-        if not self.sees():
+        if not self.is_call_of_user():
             return
         for optimizer in optimizers:
             self.tell("used_by_engine", optimizer)
@@ -165,7 +165,7 @@ class Dispatcher:
         """Our engine has made an update in a script that is watched as a whole."""
         # its step was told before, and may have ended the looking that had its forwards noted
         noted = self.live or self.recorder.history.forwards_since_backward
-        if noted and self.sees():
+        if noted and self.is_call_of_user():
             self.tell("engine_updated")
 
     def look(self, live: bool) -> None:
@@ -183,7 +183,7 @@ class Dispatcher:
         self.switch_layers(False)
 
 
-def _handlers(checks: Sequence[Check], event: str) -> list[tuple[Check, Handler]]:
+def _event_handlers(checks: Sequence[Check], event: str) -> list[tuple[Check, Handler]]:
     """Return the methods of the checks that follow an event, watchers' before probes'."""
     followed = [
         each for each in checks if getattr(type(each), event, None) not in (None, getattr(Watcher, event))

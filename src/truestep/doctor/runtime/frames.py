@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from truestep.core.frames import frame_of_user
+from truestep.core.frames import innermost_user_frame
 from truestep.doctor.finding import Place
 
 
@@ -22,11 +22,11 @@ def path_in_finding(path: str) -> str:
 def watched_user_line(depth: int = 2) -> tuple[str, int]:
     """Return file and number of the innermost line of the user's code on the stack, or of the outermost there is."""
     innermost = sys._getframe(depth)
-    found = frame_of_user(innermost) or _outermost(innermost)
+    found = innermost_user_frame(innermost) or _outermost_frame(innermost)
     return found.f_code.co_filename, found.f_lineno
 
 
-def _outermost(frame: FrameType) -> FrameType:
+def _outermost_frame(frame: FrameType) -> FrameType:
     while frame.f_back is not None:
         frame = frame.f_back
     return frame
@@ -34,7 +34,7 @@ def _outermost(frame: FrameType) -> FrameType:
 
 def names_of_user_frame(depth: int = 2) -> frozenset[str]:
     """Return the names, attributes among them, that the innermost function of the user's on the stack uses."""
-    frame = frame_of_user(sys._getframe(depth))
+    frame = innermost_user_frame(sys._getframe(depth))
     return frozenset(frame.f_code.co_names if frame is not None else ())
 
 
@@ -45,7 +45,7 @@ def watched_user_place(depth: int = 2) -> Place:
 
 def watched_user_name(wanted: object, depth: int = 2) -> str | None:
     """Return the name by which the user's code knows an object: a variable's, or an attribute's as `self.net`."""
-    frame = frame_of_user(sys._getframe(depth))
+    frame = innermost_user_frame(sys._getframe(depth))
     while frame is not None:
         for name, value in frame.f_locals.items():
             if value is wanted and not name.startswith("_") and name != "self":
@@ -55,5 +55,5 @@ def watched_user_name(wanted: object, depth: int = 2) -> str | None:
         for name, value in (kept | kept.get("_modules", {})).items():
             if value is wanted:
                 return f"self.{name}"
-        frame = frame_of_user(frame.f_back)
+        frame = innermost_user_frame(frame.f_back)
     return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from truestep.core.tensor_bytes import times_written
+from truestep.core.tensor_bytes import tensor_version
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.frames import path_in_finding
 from truestep.doctor.runtime.looking import (
@@ -114,7 +114,7 @@ class GradientMark(NamedTuple):
         return (
             grad is not None
             and watched_gradient_address(grad) == self.address
-            and times_written(grad) == self.version
+            and tensor_version(grad) == self.version
         )
 
     def is_changed(self, times: int) -> bool:
@@ -123,7 +123,7 @@ class GradientMark(NamedTuple):
         return (
             grad is None
             or watched_gradient_address(grad) != self.address
-            or times_written(grad) - self.version > times
+            or tensor_version(grad) - self.version > times
         )
 
     @property
@@ -171,17 +171,17 @@ class OptimizerRecord:
 
     def sample(self) -> list[Tensor]:
         """Return a few parameters with a gradient, from the first to the last."""
-        return _sample([each for each in self.parameters() if each.grad is not None])
+        return _evenly_spaced_sample([each for each in self.parameters() if each.grad is not None])
 
     def followed(self) -> list[Tensor]:
         """Return a few parameters, with a gradient or not, from the first to the last: always the same."""
-        return _sample([each for each in self.parameters() if is_plain_watched_tensor(each)])
+        return _evenly_spaced_sample([each for each in self.parameters() if is_plain_watched_tensor(each)])
 
-    def marked(self) -> list[GradientMark]:
+    def gradient_marks(self) -> list[GradientMark]:
         """Return what a few gradients are now, to see later whether anything replaced or changed them."""
         found = ((each, each.grad) for each in self.sample())
         return [
-            GradientMark(each, watched_gradient_address(grad), times_written(grad))
+            GradientMark(each, watched_gradient_address(grad), tensor_version(grad))
             for each, grad in found
             if grad is not None
         ]
@@ -204,7 +204,7 @@ def _num_references(record: OptimizerRecord) -> int:
 _OF_A_RECORD = _num_references(OptimizerRecord(cast("Any", object()), Place("", 1)))
 
 
-def _sample(held: list[Tensor]) -> list[Tensor]:
+def _evenly_spaced_sample(held: list[Tensor]) -> list[Tensor]:
     if len(held) <= SAMPLE:
         return held
     return [held[index * (len(held) - 1) // (SAMPLE - 1)] for index in range(SAMPLE)]
@@ -253,7 +253,7 @@ class WatchHistory:
         return list(self.models_by_id.values())
 
     @property
-    def in_window(self) -> bool:
+    def is_in_first_steps(self) -> bool:
         """Tell whether these are the first steps."""
         return self.num_steps < WINDOW
 
@@ -271,21 +271,21 @@ class WatchHistory:
                 return record
         return None
 
-    def holding(self, parameters: Iterable[Tensor]) -> list[OptimizerRecord]:
+    def optimizers_holding(self, parameters: Iterable[Tensor]) -> list[OptimizerRecord]:
         """Return the optimizers that hold any of these parameters."""
         wanted = {id(each) for each in parameters}
         return [each for each in self.records.values() if any(id(p) in wanted for p in each.parameters())]
 
-    def stepping(self) -> list[OptimizerRecord]:
+    def stepped_optimizers(self) -> list[OptimizerRecord]:
         """Return the optimizers that have stepped."""
         return [each for each in self.records.values() if each.num_steps]
 
     def is_trained(self, module: nn.Module) -> bool:
         """Tell whether an optimizer that steps holds parameters of this module."""
-        held = {id(each) for record in self.stepping() for each in record.parameters()}
+        held = {id(each) for record in self.stepped_optimizers() for each in record.parameters()}
         return any(id(each) in held for each in module.parameters())
 
-    def names_of_pages(self) -> dict[str, str]:
+    def user_names_for_pages(self) -> dict[str, str]:
         """Return what the user calls the things that a page calls net and opt, where there is one of the kind."""
         kinds = {"net": self.model_names, "opt": self.optimizer_names}
         named = {kind: next(iter(found)).partition(" (") for kind, found in kinds.items() if len(found) == 1}
@@ -308,10 +308,10 @@ class WatchHistory:
     def told(self, origin: WatchedOrigin, used_at: Place | None = None) -> str:
         """Return where a value was made: `softmax at network.py:42 (model.head.act)`."""
         where = "" if origin.place == used_at else f" at {path_in_finding(origin.path)}:{origin.line}"
-        layer = f" ({self.path_of(origin.layer)})" if origin.layer is not None else ""
+        layer = f" ({self.module_path(origin.layer)})" if origin.layer is not None else ""
         return f"{origin.operation}{where}{layer}"
 
-    def path_of(self, module: nn.Module) -> str:
+    def module_path(self, module: nn.Module) -> str:
         """Return a module's path in the model that has it: `net.head.act`."""
         for model in self.models:
             called = self.names.get(id(model)) or type(model).__name__
@@ -320,7 +320,7 @@ class WatchHistory:
                     return f"{called}.{name}" if name else called
         return type(module).__name__
 
-    def name_of(self, parameter: Tensor) -> str:
+    def parameter_name(self, parameter: Tensor) -> str:
         """Return a parameter's name in the model that has it."""
         for model in self.models:
             for name, each in model.named_parameters():

@@ -20,16 +20,16 @@ class WatchedLayerHooks:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self._handles: list[Any] = []
-        self._operations = WatchedOperationMode(self._tell_of)
+        self._operations = WatchedOperationMode(self._tell_operation)
         self._unfollowed: nn.Module | None = None  # the module at work, in which operations are not followed
         self._only_gradients = False  # in a step of which nothing else is asked
 
     def switch(self, live: bool) -> None:
         """Put the hooks on, or take them off; a compiled model is left alone."""
         if live and not self._handles and not self._dispatcher.recorder.history.compiled:
-            self._attach()
+            self._attach_hooks()
         elif not live:
-            self._detach()
+            self._detach_hooks()
 
     def rest(self, resting: bool, *, but_for_gradients: bool = False) -> None:
         """Leave out the operations of an optimizer's step: nothing asks for them, and they are most of all there are.
@@ -43,16 +43,16 @@ class WatchedLayerHooks:
         if self._handles and self._unfollowed is None and self._operations.is_here is off:
             self._operations.switch(not off)
 
-    def _attach(self) -> None:
+    def _attach_hooks(self) -> None:
         self._operations.switch(True)
         self._handles = [
-            module_calls.register_module_forward_pre_hook(self._before),
+            module_calls.register_module_forward_pre_hook(self._before_module_call),
             module_calls.register_module_forward_hook(
                 self._after_forward, with_kwargs=True, always_call=True
             ),
         ]
 
-    def _detach(self) -> None:
+    def _detach_hooks(self) -> None:
         self._operations.switch(False)
         for handle in self._handles:
             handle.remove()
@@ -60,8 +60,8 @@ class WatchedLayerHooks:
             module_calls._global_forward_hooks_with_kwargs.pop(handle.id, None)
         self._handles = []
 
-    def _before(self, module: nn.Module, _args: Any) -> None:
-        if watch_may_look() and self._dispatcher.sees():
+    def _before_module_call(self, module: nn.Module, _args: Any) -> None:
+        if watch_may_look() and self._dispatcher.is_call_of_user():
             self._dispatcher.recorder.layers.enter(module)
             if isinstance(module, FAST) and not module.training and self._operations.is_on:
                 self._operations.switch(False)
@@ -69,7 +69,7 @@ class WatchedLayerHooks:
 
     def _after_forward(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
         dispatcher = self._dispatcher
-        if not watch_may_look() or not dispatcher.sees():
+        if not watch_may_look() or not dispatcher.is_call_of_user():
             return
         if self._unfollowed is module:
             self._unfollowed = None
@@ -82,10 +82,10 @@ class WatchedLayerHooks:
         if outermost and not isinstance(module, nn.modules.loss._Loss):
             dispatcher.tell("on_forward", module, args, kwargs, output)
 
-    def _tell_of(
+    def _tell_operation(
         self, name: str, result: Any, given: list[Tensor], args: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
-        if not self._dispatcher.live or not self._dispatcher.sees():
+        if not self._dispatcher.live or not self._dispatcher.is_call_of_user():
             return
         if self._dispatcher.hears is not None:
             self._dispatcher.hears(name, named)

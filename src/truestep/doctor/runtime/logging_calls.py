@@ -26,21 +26,21 @@ Call = Callable[..., Any]
 def wrap_logging(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     """Wrap them."""
 
-    def printing(original: Call) -> Call:
-        def wrapped(*values: Any, **options: Any) -> None:
+    def wrap_print(original: Call) -> Call:
+        def observed_print(*values: Any, **options: Any) -> None:
             original(*values, **options)
-            if torch.compiler.is_compiling() or not gate.sees():
+            if torch.compiler.is_compiling() or not gate.is_call_of_user():
                 return
-            text = " ".join(each for each in map(_shown, values) if each)[:MAX_TEXT]
-            if gate.live and (figures := _figures(text)):
+            text = " ".join(each for each in map(_printed_text, values) if each)[:MAX_TEXT]
+            if gate.live and (figures := _precise_numbers(text)):
                 gate.tell("on_printed", figures)
             if "acc" in text or "Acc" in text or "ACC" in text:
                 for name, value in _SHARE.findall(text):
                     gate.tell("on_logged", name, float(value))
 
-        return wrapped
+        return observed_print
 
-    wrappers.function(builtins, "print", printing)
+    wrappers.function(builtins, "print", wrap_print)
     wrap_writer(gate, wrappers)
 
 
@@ -50,23 +50,23 @@ def wrap_writer(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     if writer is None or hasattr(writer.add_scalar, "__wrapped__"):
         return
 
-    def adding(original: Call) -> Call:
+    def wrap_add_scalar(original: Call) -> Call:
         def add_scalar(self: Any, tag: Any, scalar_value: Any, *args: Any, **options: Any) -> None:
             original(self, tag, scalar_value, *args, **options)
-            if isinstance(tag, str) and "acc" in tag.lower() and gate.sees():
+            if isinstance(tag, str) and "acc" in tag.lower() and gate.is_call_of_user():
                 gate.tell("on_logged", tag, float(scalar_value))
 
         return add_scalar
 
-    wrappers.method(writer, "add_scalar", adding)
+    wrappers.method(writer, "add_scalar", wrap_add_scalar)
 
 
-def _shown(value: Any) -> str:
+def _printed_text(value: Any) -> str:
     """Return a value as print() shows it, if it is of a kind that is shown without a user's code."""
     return str(value) if isinstance(value, (str, int, float)) else ""
 
 
-def _figures(text: str) -> list[tuple[float, float]]:
+def _precise_numbers(text: str) -> list[tuple[float, float]]:
     """Return the numbers of a text with three digits or more, each with how far its rounding may have moved it."""
     found = []
     for each in _FIGURE.findall(text):

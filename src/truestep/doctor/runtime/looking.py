@@ -28,7 +28,7 @@ _PASSES = (
 _WORDS = {"LogSoftmax": "log_softmax", "Addmm": "linear", "Mm": "linear"}  # where torch's own word is another
 
 
-def watched_on_host(tensor: Tensor) -> bool:
+def is_readable_without_sync(tensor: Tensor) -> bool:
     """Tell whether a tensor's values can be read without waiting for a device."""
     return tensor.device.type == "cpu"
 
@@ -64,11 +64,13 @@ def watched_sensitive_layers(module: nn.Module, training: bool) -> list[str]:
 def sensitive_layers_of(module: nn.Module, training: bool) -> list[nn.Module]:
     """Return those layers themselves."""
     return [
-        each for each in module.modules() if each.training is training and _acts_differently(each, training)
+        each
+        for each in module.modules()
+        if each.training is training and _acts_differently_in_training(each, training)
     ]
 
 
-def _acts_differently(module: nn.Module, training: bool) -> bool:
+def _acts_differently_in_training(module: nn.Module, training: bool) -> bool:
     from torch import nn
 
     if isinstance(module, nn.modules.batchnorm._NormBase):
@@ -76,10 +78,10 @@ def _acts_differently(module: nn.Module, training: bool) -> bool:
         return weight is None or weight.requires_grad or training
     if isinstance(module, nn.modules.dropout._DropoutNd):
         return module.p != 0
-    return _drops_within(module)
+    return _has_inner_dropout(module)
 
 
-def _drops_within(module: nn.Module) -> bool:
+def _has_inner_dropout(module: nn.Module) -> bool:
     """Tell of attention and recurrent layers, whose dropout is a number of theirs."""
     from torch import nn
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from truestep.core.system import user_number
+from truestep.core.system import user_id
 from truestep.doctor.finding import CheckFailure, Finding, Place, Severity
 
 PATIENCE = 30.0  # seconds to wait for processes that are about to end
@@ -37,12 +37,12 @@ class WatchNotes:
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> "WatchNotes":
         """Return what was written."""
-        findings = [_finding(each) for each in found["findings"]]
+        findings = [_finding_from_dict(each) for each in found["findings"]]
         failures = [CheckFailure(**each) for each in found["failures"]]
         return cls(found["process"], found["num_steps"], findings, failures)
 
 
-def _finding(found: dict[str, Any]) -> Finding:
+def _finding_from_dict(found: dict[str, Any]) -> Finding:
     # what a run shows has no replacement: those come from reading, which one process does for all
     restored = {
         "severity": Severity(found["severity"]),
@@ -68,22 +68,22 @@ class WatchNotesFolder:
         parent = psutil.Process(os.getppid())  # they are all its children
         shared = (os.environ.get(name, "0") for name in ("MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"))
         began = int(1000 * parent.create_time())
-        name = "-".join(("truestep-doctor", f"{user_number()}", f"{parent.pid}", f"{began}", *shared))
+        name = "-".join(("truestep-doctor", f"{user_id()}", f"{parent.pid}", f"{began}", *shared))
         path = Path(tempfile.gettempdir()) / name
         path.mkdir(mode=0o700, exist_ok=True)
-        if user_number() not in (None, path.stat().st_uid):
+        if user_id() not in (None, path.stat().st_uid):
             return None
         return cls(path)
 
     def begin(self, process: str) -> None:
         """Say that a process has begun."""
-        self._write("begun", {"process": process})
+        self._write_document("begun", {"process": process})
 
     def leave(self, notes: WatchNotes) -> None:
         """Leave what this process saw, whole or not at all."""
-        self._write("notes", notes.to_dict())
+        self._write_document("notes", notes.to_dict())
 
-    def _write(self, kind: str, document: dict[str, Any]) -> None:
+    def _write_document(self, kind: str, document: dict[str, Any]) -> None:
         half = self.path / f"{os.getpid()}.half"
         half.write_text(json.dumps(document, default=str), "utf-8")
         half.rename(self.path / f"{os.getpid()}.{kind}")
@@ -129,7 +129,7 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def joined_findings(all_notes: Iterable[WatchNotes]) -> list[Finding]:
+def merge_process_findings(all_notes: Iterable[WatchNotes]) -> list[Finding]:
     """Return each finding once, with the processes that saw it in its evidence where there are several."""
     found: dict[tuple[str, Place], list[tuple[str, Finding]]] = {}
     several = list(all_notes)

@@ -25,7 +25,7 @@ _OBJECTS = ("Stream", "Event", "current_stream", "default_stream", "stream", "de
 Call = Callable[..., Any]
 
 
-class NoCard(contextlib.nullcontext[None]):
+class CudaStandIn(contextlib.nullcontext[None]):
     """Stands for a stream, an event or a device of the card: whatever is asked of it gives nothing."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
@@ -46,7 +46,7 @@ def script_on_cpu() -> Iterator[None]:
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     wrappers = WatchWrappers()
-    _take(wrappers)
+    _redirect_to_cpu(wrappers)
     try:
         yield
     finally:
@@ -57,67 +57,69 @@ def script_on_cpu() -> Iterator[None]:
             os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
-def _take(wrappers: WatchWrappers) -> None:
+def _redirect_to_cpu(wrappers: WatchWrappers) -> None:
     for owner, name in (
         (torch.Tensor, "cuda"),
         (torch.Tensor, "pin_memory"),
         (torch.nn.Module, "cuda"),
     ):
-        _set(wrappers, owner, name, lambda self, *_, **__: self)
-    _set(wrappers, torch.Tensor, "to", _moving(torch.Tensor.to))
+        _replace_attribute(wrappers, owner, name, lambda self, *_, **__: self)
+    _replace_attribute(wrappers, torch.Tensor, "to", _wrap_tensor_to(torch.Tensor.to))
     for function in _device_constructors():
         name = getattr(function, "__name__", "")
         if name and getattr(torch, name, None) is function:
-            wrappers.function(torch, name, _making)
-    _set(wrappers, torch, "load", _loading(torch.load))
-    _take_cuda(wrappers)
+            wrappers.function(torch, name, _wrap_constructor)
+    _replace_attribute(wrappers, torch, "load", _wrap_load(torch.load))
+    _stub_torch_cuda(wrappers)
 
 
-def _take_cuda(wrappers: WatchWrappers) -> None:
+def _stub_torch_cuda(wrappers: WatchWrappers) -> None:
     given: dict[str, Any] = {
         **{name: lambda *_, **__: None for name in _DONE},
         **{name: lambda *_, **__: 0 for name in _NONE_USED},
-        **dict.fromkeys(_OBJECTS, NoCard),
+        **dict.fromkeys(_OBJECTS, CudaStandIn),
         **{f"{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in _KINDS},
         "get_device_name": lambda *_, **__: "CPU",
     }
     for name, value in given.items():
         if hasattr(torch.cuda, name):
-            _set(wrappers, torch.cuda, name, value)
+            _replace_attribute(wrappers, torch.cuda, name, value)
 
 
-def _set(wrappers: WatchWrappers, owner: Any, name: str, value: Any) -> None:
+def _replace_attribute(wrappers: WatchWrappers, owner: Any, name: str, value: Any) -> None:
     """Put something in the place of an attribute, which may be inherited."""
     is_own, before = name in vars(owner), getattr(owner, name)
     setattr(owner, name, value)
     wrappers.call(lambda: setattr(owner, name, before) if is_own else delattr(owner, name))
 
 
-def _moving(original: Call) -> Call:
+def _wrap_tensor_to(original: Call) -> Call:
     def to(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(tensor, *map(_on_cpu, args), **{name: _on_cpu(each) for name, each in kwargs.items()})
+        return original(
+            tensor, *map(_cpu_for_cuda, args), **{name: _cpu_for_cuda(each) for name, each in kwargs.items()}
+        )
 
     return to
 
 
-def _making(original: Call) -> Call:
-    def make(*args: Any, **kwargs: Any) -> Any:
+def _wrap_constructor(original: Call) -> Call:
+    def make_on_cpu(*args: Any, **kwargs: Any) -> Any:
         if "device" in kwargs:
-            kwargs["device"] = _on_cpu(kwargs["device"])
+            kwargs["device"] = _cpu_for_cuda(kwargs["device"])
         return original(*args, **kwargs)
 
-    return make
+    return make_on_cpu
 
 
-def _loading(original: Call) -> Call:
+def _wrap_load(original: Call) -> Call:
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        place = _on_cpu(map_location)
+        place = _cpu_for_cuda(map_location)
         return original(f, "cpu" if place is None else place, *args, **kwargs)
 
     return load
 
 
-def _on_cpu(value: Any) -> Any:
+def _cpu_for_cuda(value: Any) -> Any:
     if isinstance(value, torch.device):
         return torch.device("cpu") if value.type == "cuda" else value
     if isinstance(value, int) and not isinstance(value, bool):

@@ -32,7 +32,7 @@ class ProbeLearning:
     constant: float
     num_steps: int
 
-    def stuck(self, share: float) -> bool:
+    def is_stuck(self, share: float) -> bool:
         """Tell whether the model is no better than a constant, and was no longer getting better."""
         better = self.reached < share * self.constant or self.reached < share * self.halfway
         return self.constant > 1e-3 and not better
@@ -47,9 +47,9 @@ class OneBatchProbe:
         output = first_watched_tensor(forward.output)
         assert output is not None
         self.whole = len(output) if output.dim() else 0  # a model that returns its loss first
-        self.examples = EXAMPLES if self._divisible(output) else self.whole
+        self.examples = EXAMPLES if self._is_divisible_batch(output) else self.whole
 
-    def _divisible(self, output: Tensor) -> bool:
+    def _is_divisible_batch(self, output: Tensor) -> bool:
         is_batch = output.dim() > 1 and self.loss.target.dim() > 0
         same = is_batch and self.whole == len(self.loss.input) == len(self.loss.target)
         return same and self.whole > EXAMPLES and not self.loss.options.get("weight", None)
@@ -74,30 +74,34 @@ class OneBatchProbe:
                 if isinstance(each, nn.modules.dropout._DropoutNd):
                     each.eval()
             trained = [each for each in trial.module.parameters() if each.requires_grad]
-            args = [self._part(each) for each in self.forward.args]
-            kwargs = {name: self._part(each) for name, each in self.forward.kwargs.items()}
-            values = _descend(
+            args = [self._first_examples(each) for each in self.forward.args]
+            kwargs = {name: self._first_examples(each) for name, each in self.forward.kwargs.items()}
+            values = _losses_along_adam(
                 lambda: self._mean_loss(first_watched_tensor(trial.module(*args, **kwargs))), trained
             )
             constant = torch.zeros_like(self.loss.input[:1]).detach().requires_grad_()
-            shape = self._part(self.loss.input).shape
-            floor = _descend(lambda: self._mean_loss(constant.expand(shape)), [constant], rate=0.1)
+            shape = self._first_examples(self.loss.input).shape
+            floor = _losses_along_adam(lambda: self._mean_loss(constant.expand(shape)), [constant], rate=0.1)
         half = min(values[: len(values) // 2 + 1])
         return ProbeLearning(values[0], half, min(values), min(floor), len(values) - 1)
 
-    def _part(self, value: Any) -> Any:
+    def _first_examples(self, value: Any) -> Any:
         if isinstance(value, Tensor) and value.dim() and len(value) == self.whole:
             return value.detach()[: self.examples]
         return value.detach() if isinstance(value, Tensor) else value
 
     def _mean_loss(self, output: Tensor | None) -> Tensor:
         assert output is not None
-        given = output.reshape(self._part(self.loss.input).shape)
-        value: Tensor = getattr(F, self.loss.name)(given, self._part(self.loss.target), **self.loss.options)
+        given = output.reshape(self._first_examples(self.loss.input).shape)
+        value: Tensor = getattr(F, self.loss.name)(
+            given, self._first_examples(self.loss.target), **self.loss.options
+        )
         return value.mean()
 
 
-def _descend(value: Callable[[], Tensor], parameters: Sequence[Tensor], rate: float = RATE) -> list[float]:
+def _losses_along_adam(
+    value: Callable[[], Tensor], parameters: Sequence[Tensor], rate: float = RATE
+) -> list[float]:
     """Return the losses along so many steps of Adam, written out: the run's own optimizers are watched."""
     first = [torch.zeros_like(each) for each in parameters]
     second = [torch.zeros_like(each) for each in parameters]

@@ -58,38 +58,38 @@ class WatchedOperationMode(TorchFunctionMode):
         """Put it on, or take it off, beneath the modes of the user's: those leave in their own order."""
         if live and not self.is_on and not _has_compiled():
             self._thread = threading.get_ident()
-            _edit(lambda modes: _with(modes, self))
+            _exchange_modes(lambda modes: _with_mode_beneath(modes, self))
         elif not live and self.is_on:
             here, self._thread = self._thread == threading.get_ident(), None
             if here:  # in another thread it stays, and tells nothing
-                _edit(lambda modes: [each for each in modes if each is not self])
+                _exchange_modes(lambda modes: [each for each in modes if each is not self])
 
 
 @contextlib.contextmanager
 def without_watching_modes() -> Iterator[None]:
     """Within this no mode sees what is computed, but torch's own for the default device."""
-    with _without(lambda mode: not isinstance(mode, DeviceContext)):
+    with _modes_left_out(lambda mode: not isinstance(mode, DeviceContext)):
         yield
 
 
 @contextlib.contextmanager
 def without_watched_operations() -> Iterator[None]:
     """Within this the watch follows no operation of this thread; modes of the user's stay."""
-    with _without(lambda mode: isinstance(mode, WatchedOperationMode)):
+    with _modes_left_out(lambda mode: isinstance(mode, WatchedOperationMode)):
         yield
 
 
 @contextlib.contextmanager
-def _without(is_left_out: Callable[[Any], bool]) -> Iterator[None]:
+def _modes_left_out(is_left_out: Callable[[Any], bool]) -> Iterator[None]:
     """Within this some modes are off; a watch that ends or begins meanwhile stays off, or on, behind it."""
-    before = _edit(lambda modes: [each for each in modes if not is_left_out(each)])
+    before = _exchange_modes(lambda modes: [each for each in modes if not is_left_out(each)])
     try:
         yield
     finally:
-        _edit(lambda modes: _put_back(before, modes))
+        _exchange_modes(lambda modes: _restored_modes(before, modes))
 
 
-def _edit(change: Callable[[list[Any]], list[Any]]) -> list[Any]:
+def _exchange_modes(change: Callable[[list[Any]], list[Any]]) -> list[Any]:
     """Exchange the modes that are on; return those that were, the outermost first."""
     before: list[Any] = []
     while _len_torch_function_stack():
@@ -99,16 +99,16 @@ def _edit(change: Callable[[list[Any]], list[Any]]) -> list[Any]:
     return before
 
 
-def _put_back(before: list[Any], modes: list[Any]) -> list[Any]:
+def _restored_modes(before: list[Any], modes: list[Any]) -> list[Any]:
     """Return the modes that were on before, as far as the watch still follows by them, and what the watch put on since."""
     left = [each for each in before if not isinstance(each, WatchedOperationMode) or each.is_here]
     for each in modes:
         if isinstance(each, WatchedOperationMode) and each not in left:
-            left = _with(left, each)
+            left = _with_mode_beneath(left, each)
     return left
 
 
-def _with(modes: list[Any], mode: WatchedOperationMode) -> list[Any]:
+def _with_mode_beneath(modes: list[Any], mode: WatchedOperationMode) -> list[Any]:
     """Return the modes with one more beneath them all: those of `with` blocks leave from the top, whichever is there.
 
     Only the mode of `torch.set_default_device` insists on the lowest place; it has entered itself, unlike that of
@@ -144,7 +144,7 @@ def watched_operation_tensors(args: tuple[Any, ...], kwargs: dict[str, Any] | No
     return found
 
 
-def cuts_graph(result: Any, given: list[Tensor]) -> bool:
+def is_graph_cut(result: Any, given: list[Tensor]) -> bool:
     """Tell whether the graph ends here: numbers that can carry one came from numbers that do."""
     several = (result,) if isinstance(result, Tensor) else result
     made = [each for each in several if isinstance(each, Tensor)]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from truestep.doctor.relations.trials.tokens import padding_in_mask
 from truestep.doctor.runtime.history import ForwardCall, LossCall
-from truestep.doctor.runtime.sequences import are_symbols, places_ahead
+from truestep.doctor.runtime.sequences import is_symbol_batch, target_shift
 
 if TYPE_CHECKING:
     from truestep.doctor.finding import Place
@@ -63,7 +63,7 @@ def given_sequences(forward: ForwardCall) -> list[GivenSequences]:
     ]
     masks = [(key, each) for key, each in tables if _may_be_mask(key, each)]
     known = {key for key, _ in masks}
-    symbols = [each for key, each in tables if key not in known and are_symbols(each)]
+    symbols = [each for key, each in tables if key not in known and is_symbol_batch(each)]
     if masks:
         return [GivenSequences(symbols, masks)]
     embeddings = (
@@ -80,8 +80,8 @@ def padded_targets(given: GivenSequences, asked: AskedTargets) -> PaddedTargets 
     All padding has one value as its target, and all of it counts: the first place behind a text may be asked for on purpose,
     and a prompt that a mask leaves out has targets of many values.
     """
-    for name, padding in _paddings(given):
-        targets, places = _aligned(given, asked, padding)
+    for name, padding in _end_padding_masks(given):
+        targets, places = _aligned_targets(given, asked, padding)
         if targets is None:
             continue
         counted, values = targets != asked.ignored, targets[places]
@@ -96,7 +96,7 @@ def _may_be_mask(name: str, value: Tensor) -> bool:
     return value.dtype is torch.bool or (is_named and bool(((value == 0) | (value == 1)).all()))
 
 
-def _paddings(given: GivenSequences) -> Iterator[tuple[str, Tensor]]:
+def _end_padding_masks(given: GivenSequences) -> Iterator[tuple[str, Tensor]]:
     """Yield the masks that say padding at one end of sequences, with where they do."""
     if (index := given.padding_index) is not None:
         for symbols in given.symbols:
@@ -114,11 +114,13 @@ def _is_at_one_end(padding: Tensor) -> bool:
     return any(torch.equal(each.long().cummax(1).values.bool(), each) for each in ends)
 
 
-def _aligned(given: GivenSequences, asked: AskedTargets, padding: Tensor) -> tuple[Tensor | None, Tensor]:
+def _aligned_targets(
+    given: GivenSequences, asked: AskedTargets, padding: Tensor
+) -> tuple[Tensor | None, Tensor]:
     """Return the targets by example and place, with which are padding: as far ahead as the symbols tell."""
     target, (rows, size) = asked.targets, padding.shape
     for symbols in given.symbols:
-        ahead = places_ahead(symbols, 1, target, asked.ignored) if symbols.shape == padding.shape else None
+        ahead = target_shift(symbols, 1, target, asked.ignored) if symbols.shape == padding.shape else None
         if ahead is not None:
             return target.reshape(rows, -1)[:, : size - ahead], padding[:, ahead:]
     if target.shape in (padding.shape, (rows * size,)):  # tags, which the model is not given

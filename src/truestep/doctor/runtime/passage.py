@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from truestep.core.example_draws import draw_from_stream
+from truestep.core.example_draws import use_global_random_stream
 from truestep.doctor.runtime.frames import path_in_finding, watched_user_line
 from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_tensors
 from truestep.doctor.runtime.operations import WatchedOperationMode
@@ -73,12 +73,15 @@ class ProbePassage:
         self._known: dict[int, ProbedValue] = {}
         self._alive: list[Tensor] = []  # so that no identity comes again
         self._bytes = 0
-        draw_from_stream()  # an update's own draws would be other numbers in each passage
+        use_global_random_stream()  # an update's own draws would be other numbers in each passage
         torch.manual_seed(seed)
         random.seed(seed)  # in a sealed child: whether a decoder is taught is often asked of Python's
         np.random.seed(seed)
-        mode = WatchedOperationMode(self._note)
-        handles = [register_module_forward_pre_hook(self._enter), register_module_forward_hook(self._leave)]
+        mode = WatchedOperationMode(self._note_operation)
+        handles = [
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module),
+        ]
         mode.switch(True)
         try:
             self.outputs = list(watched_tensors(trial.apply(changed)))
@@ -87,20 +90,20 @@ class ProbePassage:
             for handle in handles:
                 handle.remove()
 
-    def _enter(self, module: nn.Module, _args: Any) -> None:
+    def _enter_module(self, module: nn.Module, _args: Any) -> None:
         self._layers.append(self._names.get(id(module), type(module).__name__))
 
-    def _leave(self, _module: nn.Module, _args: Any, _output: Any) -> None:
+    def _leave_module(self, _module: nn.Module, _args: Any, _output: Any) -> None:
         self._layers.pop()
 
-    def _note(self, name: str, result: Any, given: list[Tensor], *_: Any) -> None:
+    def _note_operation(self, name: str, result: Any, given: list[Tensor], *_: Any) -> None:
         path, line = watched_user_line()
         before = tuple(self._known[id(each)] for each in given if id(each) in self._known)
-        carried = next((each for each in given if self._is_left(each)), None)
+        carried = next((each for each in given if self._is_left_from_before(each)), None)
         carried = carried.detach().clone() if carried is not None else None
         for each in (result,) if isinstance(result, Tensor) else result:
             if any(each is one for one in given) and name not in _HAND_THROUGH:
-                self._written.add(memory_of(each))
+                self._written.add(memory_identity(each))
             if isinstance(each, Tensor) and is_plain_watched_tensor(each) and self._bytes <= MOST_BYTES:
                 kept = each.detach().clone() if any(each is one for one in given) else each.detach()
                 self._bytes += each.nbytes
@@ -111,13 +114,13 @@ class ProbePassage:
                 self._known[id(each)] = made
                 self._alive.append(each)
 
-    def _is_left(self, given: Tensor) -> bool:
+    def _is_left_from_before(self, given: Tensor) -> bool:
         """Whether a tensor holds what the passage before left there."""
-        return bool(self._left) and memory_of(given) in self._left - self._written
+        return bool(self._left) and memory_identity(given) in self._left - self._written
 
     def written(self) -> frozenset[int]:
         """Return the memory that operations of this passage made or wrote to."""
-        return frozenset(memory_of(each) for each in self._alive)
+        return frozenset(memory_identity(each) for each in self._alive)
 
     @property
     def is_whole(self) -> bool:
@@ -129,7 +132,7 @@ class ProbePassage:
         """The first tensor of the output."""
         return self.outputs[0] if self.outputs else None
 
-    def on_the_way(self, output: int = 0) -> list[ProbedValue]:
+    def values_behind_output(self, output: int = 0) -> list[ProbedValue]:
         """Return what a tensor of the output was made of, in the order of computation."""
         found: set[int] = set()
         last = self._known.get(id(self.outputs[output]))
@@ -161,7 +164,7 @@ def aligned_steps(passages: list[ProbePassage], output: int = 0) -> list[tuple[P
     Where the passages took different ways, what follows is left out.
     """
     base, *others = passages
-    wanted = {id(each) for each in base.on_the_way(output)}
+    wanted = {id(each) for each in base.values_behind_output(output)}
     found = []
     for steps in zip(*(each.steps for each in passages), strict=False):
         if len({(each.operation, each.value.shape) for each in steps}) > 1:
@@ -171,6 +174,6 @@ def aligned_steps(passages: list[ProbePassage], output: int = 0) -> list[tuple[P
     return found if base.is_whole and others else []
 
 
-def memory_of(tensor: Tensor) -> int:
+def memory_identity(tensor: Tensor) -> int:
     """Return what tells whether two tensors are forms of one."""
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)

@@ -26,29 +26,29 @@ def sampled_rows(values: Tensor) -> Tensor:
     return rows[:, :: -(-rows.shape[1] // MOST)] if rows.shape[1] > MOST else rows
 
 
-def prints_of_rows(rows: Tensor) -> Tensor:
+def row_fingerprints(rows: Tensor) -> Tensor:
     """Return a number for each row of (rows, numbers): a sum of its bits, each by a weight of its place."""
     kind = _BITS.get(rows.dtype)
     bits = rows.contiguous().view(kind) if kind is not None else rows
-    return _mixed((bits.to(torch.int64) * _weights(rows.shape[1], rows.device)).sum(1))
+    return _mix_bits((bits.to(torch.int64) * _hash_weights(rows.shape[1], rows.device)).sum(1))
 
 
-def prints_together(first: Tensor, second: Tensor) -> Tensor:
+def combine_fingerprints(first: Tensor, second: Tensor) -> Tensor:
     """Return a number for each pair of prints."""
-    return _mixed(first * _STRIDE + second)
+    return _mix_bits(first * _STRIDE + second)
 
 
-def share_of_fractions(rows: Tensor) -> Tensor | None:
+def share_of_fractional_numbers(rows: Tensor) -> Tensor | None:
     """Return the share of numbers that are not whole, of floating-point rows."""
     return (rows != rows.round()).float().mean() if rows.is_floating_point() else None
 
 
 @cache
-def _weights(count: int, device: torch.device) -> Tensor:
-    return _mixed(torch.arange(1, count + 1, device=device) * _STRIDE) | 1
+def _hash_weights(count: int, device: torch.device) -> Tensor:
+    return _mix_bits(torch.arange(1, count + 1, device=device) * _STRIDE) | 1
 
 
-def _mixed(values: Tensor) -> Tensor:
+def _mix_bits(values: Tensor) -> Tensor:
     """Spread what differs in few bits over all of them."""
     values = (values ^ (values >> 30)) * _FIRST
     values = (values ^ (values >> 27)) * _SECOND

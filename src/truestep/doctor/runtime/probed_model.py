@@ -25,18 +25,18 @@ class ProbedModel:
         self.forward = forward
         self.module = forward.module
         self._stack = contextlib.ExitStack()
-        self._states: list[_State] = []
+        self._states: list[_ModuleState] = []
 
     def __enter__(self) -> Self:
         if any(each.is_meta for each in (*self.module.parameters(), *self.module.buffers())):
             raise RuntimeError("the model is on the meta device, where tensors hold no numbers")
-        self._stack.enter_context(_silence())
+        self._stack.enter_context(_silenced_output())
         self._stack.enter_context(without_watching_modes())
         # a watch's own computing passes no mode; the model's does: the default device's, and what follows operations
         self._stack.enter_context(torch._C._EnableTorchFunction())
         self._stack.enter_context(torch.no_grad())
         self.module.eval()
-        self._states = [_State(each) for each in self.module.modules()]
+        self._states = [_ModuleState(each) for each in self.module.modules()]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,7 +55,7 @@ class ProbedModel:
         return self.module(*args, **kwargs)
 
 
-class _State:
+class _ModuleState:
     """What a module's attributes and buffers hold at a moment."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -77,7 +77,7 @@ class _State:
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
+def _silenced_output() -> Iterator[None]:
     """Let nothing be printed, logged or warned of, where a stream of the program's lies in memory or raises on warnings."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         logging.disable()

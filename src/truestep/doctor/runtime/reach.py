@@ -12,20 +12,20 @@ from torch import Tensor
 MAX_NODES = 20_000  # of a graph; a larger one is not gone through
 
 
-def watched_reach(node: Any) -> set[int] | None:
+def leaves_behind_node(node: Any) -> set[int] | None:
     """Return the identities of the leaves behind a node of a graph.
 
     None where a function of the user's own stands between, a recomputed block's among them, and may reach others.
     """
     if isinstance(node, Tensor):
         return {id(node)}
-    graph = watched_graph([node], keeps_leaves=True)
+    graph = graph_nodes_between([node], keeps_leaves=True)
     if graph is None or any(isinstance(each, torch.autograd.function.BackwardCFunction) for each in graph):
         return None
     return {id(each.variable) for each in graph if hasattr(each, "variable")}
 
 
-def watched_graph(
+def graph_nodes_between(
     nodes: Iterable[Any], ends: Iterable[Any] = (), *, keeps_leaves: bool = False
 ) -> set[Any] | None:
     """Return all nodes from some on, up to others and without them; None where there are too many."""

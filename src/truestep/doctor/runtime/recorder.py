@@ -28,7 +28,7 @@ from truestep.doctor.runtime.looking import (
     is_plain_watched_tensor,
     watched_sensitive_layers,
 )
-from truestep.doctor.runtime.operations import cuts_graph
+from truestep.doctor.runtime.operations import is_graph_cut
 from truestep.doctor.runtime.origins import MAX_DEPTH, WatchedOrigin
 
 Facts = tuple[Any, ...] | None
@@ -43,7 +43,7 @@ class OptimizerSteps:
         self._sharing: set[int] = set()  # optimizers that hold a tensor which another holds too
         self._counted: OptimizerRecord | None = None  # the optimizer whose steps count
         self._num_uncounted = 0  # steps of other optimizers in a row
-        self.stepping: OptimizerRecord | None = None
+        self.stepped_optimizers: OptimizerRecord | None = None
         self._at_step: Optimizer | None = None  # whose step that is: a wrapper's makes another
         self._steps_of_wrappers: dict[int, int] = {}  # by identity, the steps by then of what they wrap
 
@@ -63,7 +63,7 @@ class OptimizerSteps:
     def begin(self, optimizer: Optimizer) -> OptimizerRecord | None:
         """An optimizer is about to step; return what is known of it, or None for a step within a step of it."""
         record = self.known(optimizer)
-        if self.stepping is record and self._at_step is not optimizer:
+        if self.stepped_optimizers is record and self._at_step is not optimizer:
             return None
         self._at_step = optimizer
         return record
@@ -98,8 +98,8 @@ class OptimizerSteps:
 
     def read_gradient(self) -> None:
         """A gradient was read, by the optimizer whose step is at work or by the script."""
-        if self.stepping is not None:
-            self.stepping.reads_gradients = True
+        if self.stepped_optimizers is not None:
+            self.stepped_optimizers.reads_gradients = True
         else:
             self.history.num_gradient_reads += 1
 
@@ -159,7 +159,7 @@ class AppliedModels:
             self.history.unseen.add(getattr(what, "__qualname__", type(what).__name__))
 
 
-class LayersAtWork:
+class RunningLayers:
     """The modules that are being applied, and whether functional dropout was at work since the last forward."""
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class LayersAtWork:
         """The module that computes now."""
         return self._layers[-1] if self._layers else None
 
-    def take_drops(self) -> bool:
+    def take_dropout_flag(self) -> bool:
         """Return whether functional dropout was at work, and forget it."""
         drops, self._drops = self._drops, False
         return drops
@@ -204,7 +204,7 @@ class Recorder:
         self.history = history
         self.steps = OptimizerSteps(history)
         self.models = AppliedModels(history)
-        self.layers = LayersAtWork()
+        self.layers = RunningLayers()
 
     # ── what checks are told of ───────────────────────────────────────────────────────────────
 
@@ -224,7 +224,7 @@ class Recorder:
         place, graph = watched_user_place(), torch.is_grad_enabled()
         forward = ForwardCall(module, args, kwargs, output, place, graph, called)
         self.models.add(module)
-        drops = self.layers.take_drops()
+        drops = self.layers.take_dropout_flag()
         active = watched_sensitive_layers(module, training=True) or ["F.dropout"] * drops
         rows = self.history.rows.apply(forward, self.history.num_steps)
         application = ModelApplication.of(forward, active, rows, self.models.comes_with_steps(forward))
@@ -241,7 +241,7 @@ class Recorder:
     def on_operation(self, name: str, result: Any, given: list[Tensor], args: tuple[Any, ...] = ()) -> Facts:
         """An operation has been computed: remember where, for what it gave."""
         origins = self.history.origins
-        origin = self._origin(name, result, given)
+        origin = self._make_origin(name, result, given)
         made = [
             each for each in ((result,) if isinstance(result, Tensor) else result) if isinstance(each, Tensor)
         ]
@@ -254,7 +254,7 @@ class Recorder:
         self.history.rows.follow(origin, given)
         return origin, given, result
 
-    def _origin(self, name: str, result: Any, given: list[Tensor]) -> WatchedOrigin:
+    def _make_origin(self, name: str, result: Any, given: list[Tensor]) -> WatchedOrigin:
         path, line = watched_user_line(3)
         made_of = self.history.origins.before(given)
         weights_of = frozenset(
@@ -269,7 +269,7 @@ class Recorder:
         layer = self.layers.innermost
         by_model = layer is not None and next(layer.parameters(), None) is not None
         is_learned = by_model or any(self.history.origins.is_learned(each) for each in given)
-        cuts = cuts_graph(result, given)
+        cuts = is_graph_cut(result, given)
         return WatchedOrigin(name, path, line, layer, before, depth, cuts, weights_of, is_learned)
 
     def on_loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> Facts:
@@ -297,7 +297,7 @@ class Recorder:
     def on_clear(self, owner: Optimizer | nn.Module) -> Facts:
         """zero_grad() of an optimizer or a module has run."""
         place, mine = watched_user_place(), isinstance(owner, Optimizer)
-        records = [self.steps.known(owner)] if mine else self.history.holding(owner.parameters())  # type: ignore[arg-type, union-attr]
+        records = [self.steps.known(owner)] if mine else self.history.optimizers_holding(owner.parameters())  # type: ignore[arg-type, union-attr]
         for record in records:
             record.cleared_at = place if record.was_reached else record.cleared_at
             record.was_reached = False
@@ -315,12 +315,12 @@ class Recorder:
         record.has_closure = has_closure
         stale = record.stale and record.num_backwards and record.holds_gradients()
         record.num_stale_steps = record.num_stale_steps + 1 if stale else 0
-        self.steps.stepping = record
+        self.steps.stepped_optimizers = record
         return record, watched_user_place()
 
     def on_stepped(self, record: OptimizerRecord) -> Facts:
         """An optimizer has stepped, and its step is counted."""
-        self.steps.stepping = None
+        self.steps.stepped_optimizers = None
         return record, watched_user_place()
 
     def on_epoch(self, source: Any) -> Facts:
@@ -357,7 +357,7 @@ class Recorder:
             record.num_backwards += 1
             record.was_reached = record.was_reached or record.has_gradients()
             record.cleared_at = None if record.was_reached else record.cleared_at
-            record.after_backward = record.marked()
+            record.after_backward = record.gradient_marks()
             if record.stale:
                 record.marks = record.after_backward
 
@@ -387,8 +387,8 @@ class Recorder:
         """The checks were told of the last step: what comes belongs to the next one."""
         self.history.rows.end_step()
         self.steps.forget_tensors()
-        _forget(record)
-        record.marks = record.marked()
+        _reset_record(record)
+        record.marks = record.gradient_marks()
 
     def cut_short(self) -> None:
         """The code raised: a forward that no backward followed need not have been an evaluation."""
@@ -407,11 +407,11 @@ class Recorder:
         self.layers.clear()
         for record in self.history.records.values():
             if live:
-                record.marks = record.marked()
+                record.marks = record.gradient_marks()
             else:
                 record.marks = []
-                _forget(record)
+                _reset_record(record)
 
 
-def _forget(record: OptimizerRecord) -> None:
+def _reset_record(record: OptimizerRecord) -> None:
     record.num_backwards, record.was_reached, record.cleared_at, record.after_backward = 0, False, None, []

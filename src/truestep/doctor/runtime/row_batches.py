@@ -61,16 +61,16 @@ class RowPass:
     def add(self, batch: RowBatch) -> None:
         """Keep a batch, and of all rows fewer when they are too many."""
         self.batches.append(batch)
-        self._thin(batch)
+        self._thin_rows(batch)
         self.num_rows += len(batch.inputs)
         while self.num_rows > MOST_ROWS:
             self.kept *= 2
             for each in self.batches:
-                self._thin(each)
+                self._thin_rows(each)
             self.batches = [each for each in self.batches if len(each.inputs)]
             self.num_rows = sum(len(each.inputs) for each in self.batches)
 
-    def _thin(self, batch: RowBatch) -> None:
+    def _thin_rows(self, batch: RowBatch) -> None:
         if self.kept > 1:
             held = (batch.inputs & (self.kept - 1)) == 0
             batch.inputs = batch.inputs[held]

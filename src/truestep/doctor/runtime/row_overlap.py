@@ -59,23 +59,23 @@ def row_overlap(training: Sequence[RowBatch], kept: int, evaluation: RowPass) ->
         evaluation: what was evaluated.
     """
     most = max(kept, evaluation.kept)
-    trained = [_kept(each, most) for each in training]
-    evaluated = np.concatenate([_kept(each, most) for each in evaluation.batches])
+    trained = [_sampled_row_prints(each, most) for each in training]
+    evaluated = np.concatenate([_sampled_row_prints(each, most) for each in evaluation.batches])
     rows, tested = np.unique(np.concatenate([*trained, evaluated[:0]])), np.unique(evaluated)
     if len(rows) < LEAST or len(tested) < LEAST:
         return None
-    alike = num_alike(trained)
+    alike = num_duplicate_rows(trained)
     alike_tested = len(evaluated) - len(tested)
     num_trained = sum(map(len, trained))
     if alike > (1 - RICH) * num_trained or alike_tested > (1 - RICH) * len(evaluated):
         return None
     # pairs in which rows could have met: within a batch of training, and within the evaluation
     pairs = (sum(len(each) ** 2 for each in trained) + len(evaluated) ** 2) / 2
-    surely = all(_is_fractional(each) for each in evaluation.batches)
+    surely = all(_has_fractional_rows(each) for each in evaluation.batches)
     met = alike + alike_tested
     at_most = met + 3 * (met if surely else met + 1) ** 0.5
-    data = _num_data(training, len(rows), num_trained)
-    shared, agreeing = _met(training, evaluation.batches, most)
+    data = _training_set_size(training, len(rows), num_trained)
+    shared, agreeing = _count_common_rows(training, evaluation.batches, most)
     return RowOverlap(
         num_evaluated=len(tested),
         num_trained=len(rows),
@@ -86,36 +86,40 @@ def row_overlap(training: Sequence[RowBatch], kept: int, evaluation: RowPass) ->
     )
 
 
-def num_alike(batches: Sequence[np.ndarray[Any, np.dtype[np.int64]]]) -> int:
+def num_duplicate_rows(batches: Sequence[np.ndarray[Any, np.dtype[np.int64]]]) -> int:
     """Return how many rows of these batches are like another one of the same batch."""
     return sum(len(each) - len(np.unique(each)) for each in batches)
 
 
-def rows_within(evaluation: RowPass, batch: RowBatch) -> bool:
+def are_rows_within_batch(evaluation: RowPass, batch: RowBatch) -> bool:
     """Tell whether all rows of an evaluation are those of one batch."""
-    held = _kept(batch, evaluation.kept)
-    return all(bool(np.isin(_kept(each, evaluation.kept), held).all()) for each in evaluation.batches)
+    held = _sampled_row_prints(batch, evaluation.kept)
+    return all(
+        bool(np.isin(_sampled_row_prints(each, evaluation.kept), held).all()) for each in evaluation.batches
+    )
 
 
-def rows_met(batch: RowBatch, other: RowBatch) -> float:
+def share_of_common_rows(batch: RowBatch, other: RowBatch) -> float:
     """Return the share of a batch's rows that are in another one."""
-    return float(np.isin(_kept(batch, 1), _kept(other, 1)).mean())
+    return float(np.isin(_sampled_row_prints(batch, 1), _sampled_row_prints(other, 1)).mean())
 
 
-def same_rows(first: RowBatch, second: RowBatch) -> bool:
+def have_same_rows(first: RowBatch, second: RowBatch) -> bool:
     """Tell whether two batches hold the same rows, in any order."""
-    return np.array_equal(np.sort(_kept(first, 1)), np.sort(_kept(second, 1)))
+    return np.array_equal(np.sort(_sampled_row_prints(first, 1)), np.sort(_sampled_row_prints(second, 1)))
 
 
-def _kept(batch: RowBatch, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _sampled_row_prints(batch: RowBatch, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     rows: np.ndarray[Any, np.dtype[np.int64]] = batch.inputs.cpu().numpy()
     return rows[(rows & (most - 1)) == 0] if most > 1 else rows
 
 
-def _met(training: Sequence[RowBatch], evaluation: Sequence[RowBatch], most: int) -> tuple[int, int]:
+def _count_common_rows(
+    training: Sequence[RowBatch], evaluation: Sequence[RowBatch], most: int
+) -> tuple[int, int]:
     """Return how many rows are on both sides, and how many of these have the same target on both."""
     first, second = (
-        np.concatenate([row_pairs(each, most) for each in side]) for side in (training, evaluation)
+        np.concatenate([row_target_pairs(each, most) for each in side]) for side in (training, evaluation)
     )
     shared = np.intersect1d(first[:, 0], second[:, 0])
     pairs = {tuple(each) for each in first.tolist()}
@@ -123,7 +127,7 @@ def _met(training: Sequence[RowBatch], evaluation: Sequence[RowBatch], most: int
     return len(shared), len(agreeing)
 
 
-def row_pairs(batch: RowBatch, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def row_target_pairs(batch: RowBatch, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return each row's print beside its target's, or beside 0 where there is none."""
     rows = batch.inputs.cpu().numpy()
     targets = batch.targets.cpu().numpy() if batch.targets is not None else np.zeros_like(rows)
@@ -132,12 +136,12 @@ def row_pairs(batch: RowBatch, most: int) -> np.ndarray[Any, np.dtype[np.int64]]
     return kept
 
 
-def _is_fractional(batch: RowBatch) -> bool:
+def _has_fractional_rows(batch: RowBatch) -> bool:
     """Tell rows of several numbers that are not whole: two of those do not meet by chance."""
     return batch.width >= 4 and batch.fractions is not None and float(batch.fractions) > 0.5
 
 
-def _num_data(training: Sequence[RowBatch], num_rows: int, num_seen: int) -> int | None:
+def _training_set_size(training: Sequence[RowBatch], num_rows: int, num_seen: int) -> int | None:
     """Return the rows of the training set: the loader's, or those that came again and again."""
     known = {each.data for each in training}
     if len(known) == 1 and None not in known:

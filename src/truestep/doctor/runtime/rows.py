@@ -19,13 +19,13 @@ from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.history import WINDOW
 from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_sensitive_layers, watched_tensors
 from truestep.doctor.runtime.prints import (
-    prints_of_rows,
-    prints_together,
+    combine_fingerprints,
+    row_fingerprints,
     sampled_rows,
-    share_of_fractions,
+    share_of_fractional_numbers,
 )
 from truestep.doctor.runtime.row_batches import RowBatch, RowPass
-from truestep.doctor.runtime.row_overlap import rows_met
+from truestep.doctor.runtime.row_overlap import share_of_common_rows
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -100,23 +100,23 @@ class WatchedRows:
 
     def load(self, model: nn.Module) -> None:
         """Weights are put into a model: if it is trained after that, it begins anew."""
-        self._put_back.add(self._number(model))
+        self._put_back.add(self._model_number(model))
 
     def apply(self, forward: ForwardCall, step: int) -> RowBatch | None:
         """A model was applied; of training the first steps are enough, and those that begin a pass."""
         if step >= WINDOW and forward.gradients_on and not self._is_new_pass:
             return None
         tensors = [*watched_tensors(forward.args), *watched_tensors(forward.kwargs)]
-        if not tensors or not _is_batch(tensors[0]) or len(self._pending) > MOST_PENDING:
+        if not tensors or not _is_row_tensor(tensors[0]) or len(self._pending) > MOST_PENDING:
             return None
         if next(forward.module.parameters(), None) is None:
             return None
-        if self._is_made_by_model(tensors[0]):
-            for before in self._on_the_way(tensors[0]):
+        if self._is_model_output(tensors[0]):
+            for before in self._batches_behind(tensors[0]):
                 before.is_passed_on = True
             return None
         outputs = list(watched_tensors(forward.output))
-        batch = self._batch_of(forward, tensors, outputs, step)
+        batch = self._make_row_batch(forward, tensors, outputs, step)
         self._pending.append(batch)
         for each in outputs:
             if (origin := self._origins.of(each)) is not None:
@@ -125,11 +125,11 @@ class WatchedRows:
         batch.outputs = [weakref.ref(each) for each in outputs]
         return batch
 
-    def _batch_of(
+    def _make_row_batch(
         self, forward: ForwardCall, tensors: list[Tensor], outputs: list[Tensor], step: int
     ) -> RowBatch:
         rows = sampled_rows(tensors[0])
-        number = self._number(forward.module)
+        number = self._model_number(forward.module)
         self._num_applied += 1
         return RowBatch(
             model=number,
@@ -139,7 +139,7 @@ class WatchedRows:
             step=step,
             inputs=_prints_of_examples(tensors, rows),
             width=tensors[0][0].numel(),
-            fractions=share_of_fractions(rows),
+            fractions=share_of_fractional_numbers(rows),
             recorded=forward.gradients_on and any(each.requires_grad for each in outputs),
             alone=len(tensors) == len(forward.args) + len(forward.kwargs) == 1,
             exact=not (forward.module.training and watched_sensitive_layers(forward.module, training=True)),
@@ -169,7 +169,7 @@ class WatchedRows:
             is_whole = any(each.numel() >= len(batch.inputs) for each in given)
             batch.is_taken_out = batch.is_taken_out or (origin.operation in _LEAVES and is_whole)
             if others and batch.targets is None:
-                self._compare(batch, others[0])
+                self._note_targets(batch, others[0])
                 batch.of_several = any(not torch.equal(batch.inputs, each.inputs) for each in found)
 
     def learn(self, tensors: Iterable[Tensor] | None) -> None:
@@ -185,7 +185,7 @@ class WatchedRows:
             if known and batch.followed and batch not in reached:
                 left.append(batch)
             elif batch.recorded:
-                self._train(batch)
+                self._record_training(batch)
         self._pending = left
 
     def end_step(self) -> None:
@@ -215,9 +215,12 @@ class WatchedRows:
             return False
         before = [each for each in self.evaluated.get((batch.model, batch.place), ()) if each.num_rows]
         came = any(
-            rows_met(batch, one) == 1 for each in before for one in each.batches if one.step < batch.step
+            share_of_common_rows(batch, one) == 1
+            for each in before
+            for one in each.batches
+            if one.step < batch.step
         )
-        return came and not any(rows_met(batch, each) for each in self.trained.batches)
+        return came and not any(share_of_common_rows(batch, each) for each in self.trained.batches)
 
     def passes_on_in_training(self, batch: RowBatch) -> bool:
         """Tell whether what this batch's model gave in training went into another model."""
@@ -225,39 +228,39 @@ class WatchedRows:
 
     # ── how ───────────────────────────────────────────────────────────────────────────────────
 
-    def _on_the_way(self, value: Tensor) -> list[RowBatch]:
+    def _batches_behind(self, value: Tensor) -> list[RowBatch]:
         """Return the batches that a value was made of."""
         origin = self._origins.of(value)
         return self._ways.get(origin, []) if origin is not None else []
 
-    def _is_made_by_model(self, value: Tensor) -> bool:
+    def _is_model_output(self, value: Tensor) -> bool:
         """Tell a model's output, which is given to the next one."""
         origin = self._origins.of(value)
         layers = (each.layer for each in origin.ancestors()) if origin is not None else ()
         return any(each is not None and next(each.parameters(), None) is not None for each in layers)
 
-    def _number(self, model: nn.Module) -> int:
+    def _model_number(self, model: nn.Module) -> int:
         known = self._models.get(id(model))
         if known is None or known[0]() is not model:
             known = self._models[id(model)] = weakref.ref(model), len(self._eras)
             self._eras[known[1]] = 0
         return known[1]
 
-    def _compare(self, batch: RowBatch, other: Tensor) -> None:
+    def _note_targets(self, batch: RowBatch, other: Tensor) -> None:
         """A value that no model made meets the output: the targets, if it has a row for each."""
         count = len(batch.inputs)
-        if not _is_batch(other) or other.numel() % count or self._origins.is_learned(other):
+        if not _is_row_tensor(other) or other.numel() % count or self._origins.is_learned(other):
             return
         if len(other) != count and not (other.dim() == 1 and other.numel() == count * batch.width):
             return
-        if _is_drawn(self._origins.of(other)):
+        if _is_random_noise(self._origins.of(other)):
             return
         rows = sampled_rows(other.reshape(count, -1)).float()  # 1, 1.0 and True are one target
-        batch.targets, batch.target_width = prints_of_rows(rows), other.numel() // count
+        batch.targets, batch.target_width = row_fingerprints(rows), other.numel() // count
         batch.of_classes = not other.is_floating_point()
         batch.is_measured = True
 
-    def _train(self, batch: RowBatch) -> None:
+    def _record_training(self, batch: RowBatch) -> None:
         if batch.model in self._put_back:
             self._put_back.discard(batch.model)
             if any(each.model == batch.model for each in self.trained.batches):
@@ -278,21 +281,21 @@ class WatchedRows:
 
 def _prints_of_examples(tensors: list[Tensor], rows: Tensor) -> Tensor:
     """Return a print for each example: of its first tensor, or of all that have a row for it where that holds little."""
-    found = prints_of_rows(rows)
+    found = row_fingerprints(rows)
     if rows.shape[1] < FEW:
         for each in tensors[1:]:
-            if _is_batch(each) and len(each) == len(rows):
-                found = prints_together(found, prints_of_rows(sampled_rows(each)))
+            if _is_row_tensor(each) and len(each) == len(rows):
+                found = combine_fingerprints(found, row_fingerprints(sampled_rows(each)))
     return found
 
 
-def _is_batch(value: Tensor) -> bool:
+def _is_row_tensor(value: Tensor) -> bool:
     """Tell an ordinary tensor of rows, on a device where sums of whole numbers are the same everywhere."""
     ordinary = is_plain_watched_tensor(value) and type(value).__torch_dispatch__ is Tensor.__torch_dispatch__
     return ordinary and value.dim() > 0 and value.numel() > 0 and value.device.type in ("cpu", "cuda")
 
 
-def _is_drawn(origin: WatchedOrigin | None) -> bool:
+def _is_random_noise(origin: WatchedOrigin | None) -> bool:
     """Tell fresh noise and what is computed from it; rows that are picked at random are none."""
     waiting = [origin] if origin is not None else []
     while waiting:

@@ -24,7 +24,7 @@ from typing import Any
 
 from truestep.core.errors import OptionError
 from truestep.core.frames import is_library_file
-from truestep.core.trials import tell_end_of_trial
+from truestep.core.trials import call_trial_end_callbacks
 from truestep.doctor.experiments.going_on import end_child_with_script
 from truestep.doctor.finding import Place
 from truestep.doctor.notebook import parse_notebook
@@ -72,28 +72,32 @@ def run_watched(
     outcome = ScriptOutcome()
     process = os.getpid()
 
-    def conclude(status: int) -> int:
+    def end_watch_and_report(status: int) -> int:
         outcome.status = status
         watch.end()
-        with _in_folder(script.started_in):
+        with _working_directory(script.started_in):
             return speak(outcome)
 
     if (shadow := script.own_torch()) is not None:
         watch.recorder.give_up(f"{shadow} hides PyTorch from this script, which ran unwatched")
-        return conclude(script.run_apart())
-    with _as_found(_noting(outcome, warnings.showwarning)), WatchReportAtExit(conclude), watch:
-        _guarded(lambda: _start(script), outcome, explain)
+        return end_watch_and_report(script.run_apart())
+    with (
+        _restored_interpreter_state(_wrap_showwarning(outcome, warnings.showwarning)),
+        WatchReportAtExit(end_watch_and_report),
+        watch,
+    ):
+        _run_to_status(lambda: _run_script(script), outcome, explain)
         if outcome.error is not None or outcome.stopped_early:
             watch.recorder.cut_short()
         if os.getpid() == process and not outcome.stopped_early:
             _await_children()
     if os.getpid() != process:  # a forked child that went on to the script's end has nothing to report
         return outcome.status
-    return conclude(outcome.status)
+    return end_watch_and_report(outcome.status)
 
 
 @contextlib.contextmanager
-def _in_folder(folder: Path) -> Iterator[None]:
+def _working_directory(folder: Path) -> Iterator[None]:
     """Within this, paths mean what they meant when the script began, wherever it went since."""
     before = None
     with contextlib.suppress(OSError):  # a folder may have been removed meanwhile
@@ -118,7 +122,7 @@ def _await_children() -> None:
 
 
 @contextlib.contextmanager
-def _as_found(showwarning: Callable[..., None]) -> Iterator[None]:
+def _restored_interpreter_state(showwarning: Callable[..., None]) -> Iterator[None]:
     """Give the script the interpreter's state as its own, and put everything back after it."""
     streams = sys.stdin, sys.stdout, sys.stderr
     before = sys.argv[:], sys.path[:], sys.modules["__main__"], warnings.showwarning
@@ -135,7 +139,7 @@ def _as_found(showwarning: Callable[..., None]) -> Iterator[None]:
         sys.argv[:], sys.path[:], sys.modules["__main__"], warnings.showwarning = before
 
 
-def _start(script: WatchedScript) -> None:
+def _run_script(script: WatchedScript) -> None:
     sys.argv[:] = [script.name, *script.arguments]
     if script.is_module:
         sys.path.insert(0, str(Path.cwd()))
@@ -159,7 +163,7 @@ def _run_file(script: WatchedScript) -> None:
     exec(code, vars(module))  # noqa: S102 - running the user's script is what was asked for
 
 
-def _guarded(
+def _run_to_status(
     start: Callable[[], None], outcome: ScriptOutcome, explain: Callable[[BaseException], None]
 ) -> None:
     """Turn the ways in which a script can end into a status, as the interpreter would."""
@@ -168,20 +172,20 @@ def _guarded(
         end_child_with_script()
     except StopWatching as over:
         outcome.stopped_early = True
-        tell_end_of_trial(over)
+        call_trial_end_callbacks(over)
     except SystemExit as exit_:
         end_child_with_script()
-        outcome.status = _status(exit_.code)
-        outcome.arguments_refused = _said_of_arguments(exit_) if outcome.status == 2 else None
+        outcome.status = _exit_status(exit_.code)
+        outcome.arguments_refused = _argument_error_text(exit_) if outcome.status == 2 else None
     except BaseException as error:  # noqa: BLE001 - whatever the script raised is shown as Python shows it
         end_child_with_script(error)
         outcome.status = 130 if isinstance(error, KeyboardInterrupt) else 1
-        _note(error, outcome)
+        _note_error(error, outcome)
         explain(error)
         show_script_traceback(error)
 
 
-def _said_of_arguments(ended: SystemExit) -> str | None:
+def _argument_error_text(ended: SystemExit) -> str | None:
     """Return what argparse said of a script's arguments, or that click said it; None where something else ended the script."""
     for frame, _ in traceback.walk_tb(ended.__traceback__):
         if frame.f_code is argparse.ArgumentParser.error.__code__:
@@ -191,7 +195,7 @@ def _said_of_arguments(ended: SystemExit) -> str | None:
     return None
 
 
-def _status(code: Any) -> int:
+def _exit_status(code: Any) -> int:
     if code is None:
         return 0
     if isinstance(code, int):
@@ -200,7 +204,7 @@ def _status(code: Any) -> int:
     return 1
 
 
-def _note(error: BaseException, outcome: ScriptOutcome) -> None:
+def _note_error(error: BaseException, outcome: ScriptOutcome) -> None:
     outcome.error = f"{type(error).__name__}: {error}"
     trail = script_part_of_traceback(error.__traceback__)
     if trail is not None:
@@ -212,7 +216,7 @@ def _note(error: BaseException, outcome: ScriptOutcome) -> None:
         outcome.error_place = Place(error.filename, error.lineno or 0)
 
 
-def _noting(outcome: ScriptOutcome, original: Callable[..., None]) -> Callable[..., None]:
+def _wrap_showwarning(outcome: ScriptOutcome, original: Callable[..., None]) -> Callable[..., None]:
     """Show warnings as ever, and keep torch's own with the line of the user's that they are about."""
 
     def showwarning(message: Any, category: Any, filename: str, lineno: int, *rest: Any, **more: Any) -> None:

@@ -40,14 +40,14 @@ _IN_RUNS = (
 )
 
 
-def whole_script() -> WatchScope:
+def whole_script_scope() -> WatchScope:
     """Return the scope of a script: every check, the whole protocol."""
     from truestep.doctor.catalogue import checks
 
     return WatchScope(tuple(checks().values()), calls.wrap_protocol)
 
 
-def engine_loop() -> WatchScope:
+def engine_loop_scope() -> WatchScope:
     """Return the scope of a loop that the engine drives: what is about its data, model and loss."""
     found = (getattr(import_module(f"truestep.doctor.checks.{module}"), name) for module, name in _IN_RUNS)
     return WatchScope(tuple(found), calls.wrap_engine_loop)

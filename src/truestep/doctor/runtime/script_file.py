@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from truestep.checkpoints.of_others import instead_of_run, is_saved_file
+from truestep.checkpoints.of_others import describe_path_without_run, has_weights_extension
 from truestep.core.errors import OptionError, did_you_mean_path
 from truestep.doctor.runtime.launchers import refuse_launcher
 from truestep.doctor.runtime.script import WatchedScript
@@ -26,16 +26,18 @@ def check_script(script: WatchedScript) -> None:
             )
         return
     if not path.is_file():
-        raise OptionError(f"There is no file {script.name!r} to run.{_meant_instead_of(script, path)}")
-    if is_saved_file(path):
-        raise OptionError(f"{script.name} is no script, so nothing was run.{instead_of_run(path)} {_NAME_IT}")
+        raise OptionError(f"There is no file {script.name!r} to run.{_suggest_instead(script, path)}")
+    if has_weights_extension(path):
+        raise OptionError(
+            f"{script.name} is no script, so nothing was run.{describe_path_without_run(path)} {_NAME_IT}"
+        )
     if path.suffix.lower() in _NO_SCRIPTS:
         raise OptionError(
             f"{script.name} is no script by its ending, so nothing was run. {_NAME_IT}; if it is one, rename it to .py."
         )
 
 
-def _meant_instead_of(script: WatchedScript, path: Path) -> str:
+def _suggest_instead(script: WatchedScript, path: Path) -> str:
     """Return the nearest files, or what lies in a folder; of what looks like a report's file, the option that takes it."""
     if path.suffix in (".json", ".sarif", ".txt") and script.arguments:
         return f" Write the report's file behind --out: --out {script.name} {script.arguments[0]}"
@@ -44,4 +46,4 @@ def _meant_instead_of(script: WatchedScript, path: Path) -> str:
     inside = did_you_mean_path(path)
     if "holds" in inside:
         return f"{inside} Name the one that trains. `truestep read {path}` reads all of them."
-    return f" It is a folder without a script.{instead_of_run(path)} {_NAME_IT}"
+    return f" It is a folder without a script.{describe_path_without_run(path)} {_NAME_IT}"

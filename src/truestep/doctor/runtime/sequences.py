@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from truestep.doctor.runtime.history import ForwardCall, LossCall
-from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_on_host, watched_tensors
+from truestep.doctor.runtime.looking import is_plain_watched_tensor, is_readable_without_sync, watched_tensors
 from truestep.doctor.runtime.passage import ProbedValue, ProbePassage, align_passages, probed_values_differ
 from truestep.doctor.runtime.probed_model import ProbedModel
 
@@ -33,13 +33,13 @@ class SequenceProbeTask:
     classes: int  # that the loss chooses from
 
 
-def task_of(forward: ForwardCall, loss: LossCall) -> SequenceProbeTask | None:
+def sequence_probe_task(forward: ForwardCall, loss: LossCall) -> SequenceProbeTask | None:
     """Return what is asked of a model that takes a batch of symbols, if that can be told from the numbers."""
     if loss.name not in SYMBOL_LOSSES or loss.target.is_floating_point() or loss.input.dim() < 2:
         return None
     for key, symbols in symbols_given_to(forward):
-        for axis in (1, 0) if watched_on_host(symbols) else ():
-            ahead = places_ahead(symbols, axis, loss.target, loss.options.get("ignore_index", -100))
+        for axis in (1, 0) if is_readable_without_sync(symbols) else ():
+            ahead = target_shift(symbols, axis, loss.target, loss.options.get("ignore_index", -100))
             if ahead is not None:
                 return SequenceProbeTask(key, symbols, axis, ahead, loss.input.shape[1])
     return None
@@ -47,21 +47,21 @@ def task_of(forward: ForwardCall, loss: LossCall) -> SequenceProbeTask | None:
 
 def symbols_given_to(forward: ForwardCall) -> list[tuple[int | str, Tensor]]:
     """Return the batches of symbols that a model was given, but for what is named as a target."""
-    return [(key, each) for key, each in numbered_batches(forward) if not _TARGETS.search(str(key))]
+    return [(key, each) for key, each in integer_batches(forward) if not _TARGETS.search(str(key))]
 
 
-def numbered_batches(forward: ForwardCall) -> list[tuple[int | str, Tensor]]:
+def integer_batches(forward: ForwardCall) -> list[tuple[int | str, Tensor]]:
     """Return all tensors of whole numbers with two axes that a model was given, targets among them."""
     given: list[tuple[int | str, object]] = [*enumerate(forward.args), *forward.kwargs.items()]
-    return [(key, each.detach()) for key, each in given if isinstance(each, Tensor) and are_symbols(each)]
+    return [(key, each.detach()) for key, each in given if isinstance(each, Tensor) and is_symbol_batch(each)]
 
 
-def are_symbols(value: Tensor) -> bool:
+def is_symbol_batch(value: Tensor) -> bool:
     """Tell a batch of whole numbers along sequences."""
     return is_plain_watched_tensor(value) and value.dim() == 2 and value.dtype in (torch.int64, torch.int32)
 
 
-def places_ahead(given: Tensor, axis: int, targets: Tensor, ignored: int) -> int | None:
+def target_shift(given: Tensor, axis: int, targets: Tensor, ignored: int) -> int | None:
     """Return by how many places each target's symbol is further on in what is given; None where the numbers do not tell.
 
     The targets may be as many as the symbols, or fewer by those that are cut off at the end.
@@ -71,19 +71,19 @@ def places_ahead(given: Tensor, axis: int, targets: Tensor, ignored: int) -> int
         return None
     for ahead, shorter in ((1, 0), (1, 1), (0, 0), (2, 0), (2, 1), (2, 2)):
         asked = given.narrow(axis, ahead, size - ahead)
-        if _same(asked, _as(given, axis, shorter, targets), axis, ignored):
+        if _are_same_symbols(asked, _targets_like_input(given, axis, shorter, targets), axis, ignored):
             return ahead
     return None
 
 
-def _as(given: Tensor, axis: int, shorter: int, target: Tensor) -> Tensor | None:
+def _targets_like_input(given: Tensor, axis: int, shorter: int, target: Tensor) -> Tensor | None:
     """Return the targets in the shape of the input, or of all its steps but one."""
     shape = list(given.shape)
     shape[axis] -= shorter
     return target.detach().reshape(shape) if target.numel() == shape[0] * shape[1] else None
 
 
-def _same(asked: Tensor, targets: Tensor | None, axis: int, ignored: int) -> bool:
+def _are_same_symbols(asked: Tensor, targets: Tensor | None, axis: int, ignored: int) -> bool:
     if targets is None:
         return False
     targets = targets.narrow(axis, 0, asked.shape[axis])
@@ -97,7 +97,7 @@ def _same(asked: Tensor, targets: Tensor | None, axis: int, ignored: int) -> boo
     )
 
 
-def targets_given(forward: ForwardCall, loss: LossCall) -> str | None:
+def targets_found_in_input(forward: ForwardCall, loss: LossCall) -> str | None:
     """Return the places of an input in which the targets stand, if the output, of which the loss is, changes with them.
 
     They are less than half of that input: an autoencoder is to give back all of it.
@@ -113,19 +113,21 @@ def targets_given(forward: ForwardCall, loss: LossCall) -> str | None:
     for key, given in inputs:
         if not isinstance(given, Tensor) or not is_plain_watched_tensor(given) or given.dim() < 2:
             continue
-        places = _places_of(targets, given)
+        places = _target_columns_in_input(targets, given)
         if places is not None:
             changed = given.clone(memory_format=torch.contiguous_format)  # so that flatten() is a view
             changed.flatten(1)[:, places] = given.flatten(1)[:, places].roll(1, 0)
             with ProbedModel(forward) as trial:
-                base, again, other = (_probe_with(trial, {key: each}) for each in (given, given, changed))
-            if _are_alike(base, again) and not _are_alike(base, other):
+                base, again, other = (
+                    _probe_changed_input(trial, {key: each}) for each in (given, given, changed)
+                )
+            if _have_same_outputs(base, again) and not _have_same_outputs(base, other):
                 first, last = int(places.min()), int(places.max())
                 return f"{first} to {last}" if last > first else str(first)
     return None
 
 
-def _places_of(targets: Tensor, given: Tensor) -> Tensor | None:
+def _target_columns_in_input(targets: Tensor, given: Tensor) -> Tensor | None:
     """Return in which column of an input each column of the targets stands; None where one stands nowhere, or varies little."""
     numbers = given.detach().reshape(len(given), -1)
     rows, size = targets.shape
@@ -147,7 +149,7 @@ class SequenceProbeSight:
     where: str  # the operation from which on later steps are seen; empty where that is not known
 
 
-def sight_of(forward: ForwardCall, task: SequenceProbeTask) -> SequenceProbeSight | None:
+def probe_sequence_sight(forward: ForwardCall, task: SequenceProbeTask) -> SequenceProbeSight | None:
     """Change the last step of the input, and see which outputs change; None where they have no axis of time."""
     axis, given = task.axis, task.given
     if len(forward.args) + len(forward.kwargs) == 1:  # else other inputs may have to fit
@@ -156,32 +158,38 @@ def sight_of(forward: ForwardCall, task: SequenceProbeTask) -> SequenceProbeSigh
         given = given.narrow(1 - axis, 0, min(given.shape[1 - axis], EXAMPLES))
     size = given.shape[axis]
     changed = given.clone()
-    changed.select(axis, size - 1).copy_(_other(given, axis))
+    changed.select(axis, size - 1).copy_(_other_symbol(given, axis))
     with ProbedModel(forward) as trial:
-        base, again, last = (_probe_with(trial, {task.key: each}) for each in (given, given, changed))
-    if len(base.outputs) != len(last.outputs) or not _are_alike(base, again):
+        base, again, last = (
+            _probe_changed_input(trial, {task.key: each}) for each in (given, given, changed)
+        )
+    if len(base.outputs) != len(last.outputs) or not _have_same_outputs(base, again):
         return None  # or it draws numbers that no seed repeats
     for index, (before, after) in enumerate(zip(base.outputs, last.outputs, strict=True)):
         alike = is_plain_watched_tensor(before) and before.shape == after.shape
-        moved = _by_step(probed_values_differ(before, after), given) if alike else None
+        moved = _output_by_step(probed_values_differ(before, after), given) if alike else None
         if moved is not None:
             earlier = bool(moved.narrow(axis, 0, size - 1).any())
-            where = _where(align_passages([base, last], index), 1 / size, forward.variable) if earlier else ""
+            where = (
+                _first_leaking_operation(align_passages([base, last], index), 1 / size, forward.variable)
+                if earlier
+                else ""
+            )
             return SequenceProbeSight(earlier, bool(moved.select(axis, size - 1).any()), where)
     return None
 
 
-def _probe_with(trial: ProbedModel, changed: dict[int | str, Tensor]) -> ProbePassage:
+def _probe_changed_input(trial: ProbedModel, changed: dict[int | str, Tensor]) -> ProbePassage:
     trial.put_back()
     return ProbePassage(trial, changed)
 
 
-def _are_alike(first: ProbePassage, second: ProbePassage) -> bool:
+def _have_same_outputs(first: ProbePassage, second: ProbePassage) -> bool:
     pairs = zip(first.outputs, second.outputs, strict=False)
     return all(a.shape == b.shape and not probed_values_differ(a, b).any() for a, b in pairs)
 
 
-def _by_step(output: Tensor, given: Tensor) -> Tensor | None:
+def _output_by_step(output: Tensor, given: Tensor) -> Tensor | None:
     """Return an output with the two axes of the input first, whether its classes lie last, second or it is flat."""
     if output.dim() == 2 and len(output) == given.numel():
         return output.reshape(*given.shape, -1)
@@ -191,7 +199,7 @@ def _by_step(output: Tensor, given: Tensor) -> Tensor | None:
     return next((each for each in (output, turned) if each.shape[:2] == given.shape), None)
 
 
-def _other(given: Tensor, axis: int) -> Tensor:
+def _other_symbol(given: Tensor, axis: int) -> Tensor:
     """Return a symbol for the last step that is another one than it holds, from the same sequence where there is one."""
     last = given.select(axis, given.shape[axis] - 1)
     found = last.clone()
@@ -200,7 +208,7 @@ def _other(given: Tensor, axis: int) -> Tensor:
     return found
 
 
-def _where(steps: list[tuple[ProbedValue, list[Tensor]]], share: float, model: str) -> str:
+def _first_leaking_operation(steps: list[tuple[ProbedValue, list[Tensor]]], share: float, model: str) -> str:
     """Return the operation from which on more than one step's share of the numbers changes, up to the output."""
     found = ""
     for computed, (before, after) in steps:

@@ -33,17 +33,17 @@ class LossDirection:
     place: Place
 
 
-def directions_of(term: WatchedTerm) -> LossDirection | None:
+def loss_direction(term: WatchedTerm) -> LossDirection | None:
     """Return what a term of a loss makes small or large, if that can be told from the graph behind it."""
     made = term.origin.past_changes_of_shape().operation if term.origin is not None else ""
     place = term.added_at
     if made in _ERRORS:
         return LossDirection(made, term.weight, term.weight < 0, place)
-    sign, name, node, passed = _followed(term.node)
+    sign, name, node, passed = _strip_averages_and_signs(term.node)
     weight = term.weight * sign
     if name.removesuffix("Loss") in _ERRORS or (name.startswith("NllLoss")):
         return LossDirection(name, weight, weight < 0, place)
-    if _is_even(name, node) and operation_of_node(_behind(node)) == "Sub":
+    if _is_even_function(name, node) and operation_of_node(_node_behind(node)) == "Sub":
         return LossDirection("difference", weight, weight < 0, place)
     likely = name == "LogSoftmax" and not passed.isdisjoint(_PICKING)
     likely = likely or name == "LogSigmoid" or _is_log_of_probability(name, node)
@@ -55,20 +55,22 @@ def directions_of(term: WatchedTerm) -> LossDirection | None:
     return None
 
 
-def is_size_of_weights(term: WatchedTerm) -> Any:
+def weight_of_norm_term(term: WatchedTerm) -> Any:
     """Return the weight that a term is the size of: a norm or a sum of squares; else None."""
     node = term.node
     for _ in range(_DEPTH):
         if hasattr(node, "variable"):
             return node.variable
         name = operation_of_node(node)
-        if name not in (*_PASSING, "LinalgVectorNorm", "Norm", "Abs", "Sqrt") and not _is_even(name, node):
+        if name not in (*_PASSING, "LinalgVectorNorm", "Norm", "Abs", "Sqrt") and not _is_even_function(
+            name, node
+        ):
             return None
-        node = _behind(node)
+        node = _node_behind(node)
     return None
 
 
-def _followed(node: Any) -> tuple[float, str, Any, frozenset[str]]:
+def _strip_averages_and_signs(node: Any) -> tuple[float, str, Any, frozenset[str]]:
     """Go through averages and signs; return the sign, what lies behind, and what was gone through."""
     sign, passed = 1.0, set()
     for _ in range(_DEPTH):
@@ -77,20 +79,20 @@ def _followed(node: Any) -> tuple[float, str, Any, frozenset[str]]:
             break
         sign = -sign if name == "Neg" else sign
         passed.add(name)
-        node = _behind(node)
+        node = _node_behind(node)
     return sign, operation_of_node(node), node, frozenset(passed)
 
 
 def _is_log_of_probability(name: str, node: Any) -> bool:
-    return name == "Log" and _followed(_behind(node))[1] in ("Softmax", "Sigmoid")
+    return name == "Log" and _strip_averages_and_signs(_node_behind(node))[1] in ("Softmax", "Sigmoid")
 
 
-def _is_even(name: str, node: Any) -> bool:
+def _is_even_function(name: str, node: Any) -> bool:
     """Tell an absolute value, or a square."""
     return name == "Abs" or (name == "Pow" and float(getattr(node, "_saved_exponent", 0)) == 2.0)
 
 
-def _behind(node: Any) -> Any:
+def _node_behind(node: Any) -> Any:
     behind = getattr(node, "next_functions", ())
     return behind[0][0] if behind else None
 

@@ -30,7 +30,7 @@ def script_part_of_traceback(trail: TracebackType | None) -> TracebackType | Non
 
 def show_script_traceback(error: BaseException) -> None:
     """Print the traceback as Python would have done without us."""
-    _leave_ours_out(error, set())
+    _strip_watch_frames(error, set())
     own = script_part_of_traceback(error.__traceback__)
     shows = sys.excepthook
     if shows is sys.__excepthook__ and sys.stderr is not None:
@@ -38,17 +38,17 @@ def show_script_traceback(error: BaseException) -> None:
     shows(type(error), error.with_traceback(own), own)
 
 
-def _leave_ours_out(error: BaseException | None, seen: set[int]) -> None:
+def _strip_watch_frames(error: BaseException | None, seen: set[int]) -> None:
     """Leave our wrappers out of the trail of an error and of those it came from."""
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
-    error.__traceback__ = joined_frames(frames_unwatched(error.__traceback__))
+    error.__traceback__ = traceback_of_frames(frames_without_watch(error.__traceback__))
     for other in (error.__cause__, error.__context__):
-        _leave_ours_out(other, seen)
+        _strip_watch_frames(other, seen)
 
 
-def joined_frames(frames: Sequence[TracebackType]) -> TracebackType | None:
+def traceback_of_frames(frames: Sequence[TracebackType]) -> TracebackType | None:
     """Return a new trail of these frames, the outermost first."""
     joined: TracebackType | None = None
     for each in reversed(frames):
@@ -56,7 +56,7 @@ def joined_frames(frames: Sequence[TracebackType]) -> TracebackType | None:
     return joined
 
 
-def frames_unwatched(trail: TracebackType | None) -> list[TracebackType]:
+def frames_without_watch(trail: TracebackType | None) -> list[TracebackType]:
     """Return the frames that are not a watch's, without those by which torch came to the mode that follows operations."""
     frames: list[TracebackType] = []
     while trail is not None:

@@ -35,17 +35,17 @@ def warn_at_plain_lines() -> Callable[[], None]:
         if plain is None:
             before(message, category, filename, lineno, *where, **named)
         else:
-            _forget(message, category, filename, lineno)
+            _forget_warning(message, category, filename, lineno)
             _warn_at(plain, message, category)
 
-    def end() -> None:
+    def restore_showwarning() -> None:
         nonlocal on
         on = False  # where somebody has put his own on top of it, it stays, and hands on
         if warnings.showwarning is show:
             warnings.showwarning = before
 
     warnings.showwarning = show
-    return end
+    return restore_showwarning
 
 
 def _plain_frame(filename: str, lineno: int) -> FrameType | None:
@@ -83,7 +83,7 @@ def _has_own_hooks(layer: Any) -> bool:
     return any(getattr(layer, kind, None) for kind in kinds)
 
 
-def _forget(message: Warning | str, category: type[Warning], filename: str, lineno: int) -> None:
+def _forget_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int) -> None:
     """Let the same warning be shown again: at another line it would have been."""
     text = str(message)
     frame: FrameType | None = sys._getframe(1)

@@ -22,7 +22,7 @@ from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.runtime.layers import WatchedLayerHooks
 from truestep.doctor.runtime.pace import WatchPace
 from truestep.doctor.runtime.recorder import Recorder
-from truestep.doctor.runtime.scope import WatchScope, whole_script
+from truestep.doctor.runtime.scope import WatchScope, whole_script_scope
 from truestep.doctor.runtime.warned_lines import warn_at_plain_lines
 from truestep.doctor.runtime.wrapping import WatchWrappers
 from truestep.doctor.selection import CheckSelection
@@ -65,7 +65,7 @@ class Watch(HelpfulAttributes):
 
     def __init__(self, options: WatchOptions | None = None, scope: WatchScope | None = None) -> None:
         self.options = options = options or WatchOptions()
-        self._scope = scope or whole_script()
+        self._scope = scope or whole_script_scope()
         wanted = [check for check in self._scope.checks if options.selection.wants(check.code)]
         self.watchers = [check() for check in wanted if issubclass(check, Watcher)]
         self.probes = [check() for check in wanted if issubclass(check, Probe)] if options.probe else []
@@ -131,7 +131,7 @@ class Watch(HelpfulAttributes):
         """
         if self.never_begun:
             raise OptionError(NEVER_BEGUN)
-        return in_cells(self.dispatcher.findings)
+        return with_cell_places(self.dispatcher.findings)
 
     @property
     def failures(self) -> list[CheckFailure]:
@@ -166,7 +166,7 @@ class Watch(HelpfulAttributes):
         if self.never_begun:
             yield Text(NEVER_BEGUN)
             return
-        lines = lines_of_cells(self.dispatcher.findings)
+        lines = code_lines_of_findings(self.dispatcher.findings)
         yield from render_watched(self.findings, lines, self.history.num_steps, self.dispatcher.seconds)
 
     def _repr_html_(self) -> str:
@@ -180,12 +180,12 @@ def active_watch() -> Watch | None:
     return _active[-1] if _active else None
 
 
-def _after_fork() -> None:
+def _abandon_watches_after_fork() -> None:
     while _active:
         _active.pop().abandon()
 
 
-call_in_forked_children(_after_fork)
+call_in_forked_children(_abandon_watches_after_fork)
 
 
 def why_checks_did_not_run(
@@ -218,23 +218,23 @@ def _looks_inside(watcher: Watcher) -> bool:
     return watcher.looks_inside or follows
 
 
-def in_cells(findings: Sequence[Finding]) -> list[Finding]:
+def with_cell_places(findings: Sequence[Finding]) -> list[Finding]:
     """Return findings whose places in cells are called "cell [5]", as the notebook numbers what has run."""
-    return [replace(each, place=_in_cell(each.place)) for each in findings]
+    return [replace(each, place=_place_in_cell(each.place)) for each in findings]
 
 
-def lines_of_cells(findings: Sequence[Finding]) -> Mapping[Place, str]:
-    """Return the lines of code that findings in cells stand at, by the places that `in_cells` gives."""
-    lines = {_in_cell(each.place): (each.place, _line(each.place)) for each in findings}
+def code_lines_of_findings(findings: Sequence[Finding]) -> Mapping[Place, str]:
+    """Return the lines of code that findings in cells stand at, by the places that `with_cell_places` gives."""
+    lines = {_place_in_cell(each.place): (each.place, _source_line(each.place)) for each in findings}
     return {place: line for place, (before, line) in lines.items() if place != before}
 
 
-def _in_cell(place: Place) -> Place:
-    label = _label(place.path)
+def _place_in_cell(place: Place) -> Place:
+    label = _cell_label(place.path)
     return place if label is None else replace(place, path=f"cell {label}")
 
 
-def _label(file: str) -> str | None:
+def _cell_label(file: str) -> str | None:
     """Return "[5]" of a file that a kernel made for a cell's code; None of any other, and outside of notebooks."""
     if "IPython" not in sys.modules:
         return None
@@ -245,5 +245,5 @@ def _label(file: str) -> str | None:
     return None
 
 
-def _line(place: Place) -> str:
+def _source_line(place: Place) -> str:
     return linecache.getline(place.path, place.line).rstrip("\n")

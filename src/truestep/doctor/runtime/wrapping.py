@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from truestep.core.frames import is_library_file
-from truestep.instrument.calls import InstrumentedCall, Layer, put_around
+from truestep.instrument.calls import InstrumentedCall, Layer, wrap_with_layer
 
 
 class WatchWrappers:
@@ -23,7 +23,7 @@ class WatchWrappers:
 
     def method(self, owner: Any, name: str, layer: Layer) -> InstrumentedCall | None:
         """Put a layer around a method that the class defines itself."""
-        if (call := put_around(owner, name, layer)) is not None:
+        if (call := wrap_with_layer(owner, name, layer)) is not None:
             self._undo.append(functools.partial(call.remove, layer))
         return call
 
@@ -34,7 +34,7 @@ class WatchWrappers:
 
     def exchange(self) -> None:
         """Put the wrapped functions where the user's modules hold them; each is gone through once, so that it stays cheap."""
-        for names in _modules_of_the_user():
+        for names in _user_module_variables():
             # a name imported under an earlier watch holds what stood there then
             held = [
                 (key, call)
@@ -80,7 +80,7 @@ class _ModulesSeen:
         return later if last == self.last else None
 
 
-def _modules_of_the_user() -> tuple[dict[str, Any], ...]:
+def _user_module_variables() -> tuple[dict[str, Any], ...]:
     """Return the variables of each module of the user's.
 
     A forked child looks at those alone that were imported since: one that touches some thousand modules copies 20 MB of memory,
@@ -89,23 +89,23 @@ def _modules_of_the_user() -> tuple[dict[str, Any], ...]:
     global _looked_through
     later = None if _looked_through is None else _looked_through.later()
     if _looked_through is not None and later is not None:
-        return (*_looked_through.found, *_of_the_user([*later, "__main__"]))
-    found = tuple(_of_the_user(list(sys.modules)))
+        return (*_looked_through.found, *_user_modules_among([*later, "__main__"]))
+    found = tuple(_user_modules_among(list(sys.modules)))
     _looked_through = _ModulesSeen(os.getpid(), len(sys.modules), next(reversed(sys.modules)), found)
     return found
 
 
-def look_for_later_modules() -> None:
+def scan_later_modules() -> None:
     """Look, before a fork, at what was imported since the last look, so that no child has to."""
     if _looked_through is not None and _looked_through.number != len(sys.modules):
-        _modules_of_the_user()
+        _user_module_variables()
 
 
 # by name: of thousands of modules few are the user's, and each watch looks for them
 _of_libraries: dict[str, ModuleType] = {}
 
 
-def _of_the_user(modules: Iterable[str]) -> list[dict[str, Any]]:
+def _user_modules_among(modules: Iterable[str]) -> list[dict[str, Any]]:
     found = []
     for name in modules:
         module = sys.modules.get(name)

@@ -9,7 +9,7 @@ from truestep.doctor.source.contexts import CallFrames
 from truestep.doctor.source.events import TraceEvent, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.names import last_part
-from truestep.doctor.source.values import argument, forwards_all
+from truestep.doctor.source.values import argument, has_star_args
 
 Accumulating = tuple[
     LibraryAccumulator, LocatedExpression
@@ -31,7 +31,7 @@ def accumulating(contexts: CallFrames, method: ast.expr, context: CallFrame) -> 
     return None
 
 
-def entered_by(contexts: CallFrames, frame: TraceFrame) -> Iterator[Accumulating]:
+def accumulators_entered(contexts: CallFrames, frame: TraceFrame) -> Iterator[Accumulating]:
     """Yield the accumulating objects that a `with` opens one batch of."""
     for item in getattr(frame.node, "items", ()):
         manager = item.context_expr
@@ -41,7 +41,7 @@ def entered_by(contexts: CallFrames, frame: TraceFrame) -> Iterator[Accumulating
                 yield found
 
 
-def has_option(found: Accumulating) -> bool:
+def has_accumulation_option(found: Accumulating) -> bool:
     """Tell whether an accumulating object was told of how many batches its windows are."""
     row, made = found
     return isinstance(made.node, ast.Call) and any(
@@ -52,7 +52,7 @@ def has_option(found: Accumulating) -> bool:
 def num_batches(contexts: CallFrames, found: Accumulating) -> int | None:
     """Return of how many batches the windows of an accumulating object are; None where that is out of sight."""
     row, made = found
-    if not isinstance(made.node, ast.Call) or forwards_all(made.node):
+    if not isinstance(made.node, ast.Call) or has_star_args(made.node):
         return None
     option = argument(made.node, None, row.option)
     home = made.context
@@ -66,12 +66,12 @@ def num_batches(contexts: CallFrames, found: Accumulating) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, UnknownValue) and value > 0 else None
 
 
-def may_wait(contexts: CallFrames) -> bool:
+def can_wait_for_window(contexts: CallFrames) -> bool:
     """Tell whether anything of the program may wait for the end of a window."""
     return any(row.enters in contexts.index.calls for row in ACCUMULATORS.values())
 
 
-def divisor_of(contexts: CallFrames, backward: TraceEvent) -> int | None:
+def library_loss_divisor(contexts: CallFrames, backward: TraceEvent) -> int | None:
     """Return by how much a library divides the loss of a backward; None where that is out of sight."""
     call = backward.node
     method = getattr(call, "func", None)

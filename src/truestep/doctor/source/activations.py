@@ -4,13 +4,13 @@
 import ast
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted_name
 from truestep.doctor.source.once import asked_once
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
-from truestep.doctor.source.values import Position, sources, value_origins
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, node_text, replace_node
+from truestep.doctor.source.values import Position, value_origins, value_sources
 
 
-def activation(module: SourceModule, loss: ast.Call, given: ast.expr | None) -> ast.Call:
+def activation_call(module: SourceModule, loss: ast.Call, given: ast.expr | None) -> ast.Call:
     """Return the call that made a loss's input: written in it, or under a name that it alone reads."""
     if isinstance(given, ast.Name):
         made = module.definitions(given)
@@ -25,26 +25,32 @@ def activation(module: SourceModule, loss: ast.Call, given: ast.expr | None) -> 
 
 def without_activation(module: SourceModule, loss: ast.Call, given: ast.expr | None) -> Edits:
     """Put what goes into the activation in its place."""
-    made = activation(module, loss, given)
-    last = (dotted(made.func) or ast.unparse(made.func)).rsplit(".", 1)[-1]
+    made = activation_call(module, loss, given)
+    last = (dotted_name(made.func) or ast.unparse(made.func)).rsplit(".", 1)[-1]
     if last not in ("softmax", "sigmoid"):
         raise SourceRewriteError
     free = (module.qualify(made.func) or "").startswith("torch.")
     inner = (made.args[0] if made.args else None) if free else getattr(made.func, "value", None)
     if inner is None:
         raise SourceRewriteError
-    return [replaced(module, made, text_of(module, inner))]
+    return [replace_node(module, made, node_text(module, inner))]
 
 
 @asked_once(())
-def makers(module: SourceModule, node: ast.expr, depth: int = 0) -> tuple[ast.expr, ...]:
+def last_operation_nodes(module: SourceModule, node: ast.expr, depth: int = 0) -> tuple[ast.expr, ...]:
     """Return where the operations that `last_operations` names are written: the calls, or the layers' constructors."""
-    calls = [(each, position) for each, position in sources(module, node) if isinstance(each, ast.Call)]
-    found = [made for each, position in calls for made in _makers_in(module, each, depth, position)]
+    calls = [(each, position) for each, position in value_sources(module, node) if isinstance(each, ast.Call)]
+    found = [
+        made
+        for each, position in calls
+        for made in _last_operation_nodes_in_call(module, each, depth, position)
+    ]
     return tuple(dict.fromkeys(found))
 
 
-def _makers_in(module: SourceModule, call: ast.Call, depth: int, position: Position) -> list[ast.expr]:
+def _last_operation_nodes_in_call(
+    module: SourceModule, call: ast.Call, depth: int, position: Position
+) -> list[ast.expr]:
     if module.qualify(call.func):
         return [call]
     made = list(value_origins(module, call.func)) if isinstance(call.func, (ast.Name, ast.Attribute)) else []
@@ -58,7 +64,7 @@ def _makers_in(module: SourceModule, call: ast.Call, depth: int, position: Posit
         value, left = node.value, position
         while isinstance(value, ast.Tuple) and left and left[0] < len(value.elts):
             value, left = value.elts[left[0]], left[1:]
-        inner += makers(module, value, depth + 1) if value is not None else []
+        inner += last_operation_nodes(module, value, depth + 1) if value is not None else []
     return inner
 
 

@@ -25,7 +25,7 @@ def gan_role_in_source(name: str) -> str | None:
 def crossed_optimizers(module: SourceModule) -> Iterator[tuple[ast.Call, str, str]]:
     """Yield optimizers that are named after one side and hold the other side's weights alone, with both names."""
     for _, call in module.calls_matching("torch.optim."):
-        given, name = argument(call, 0, "params"), _name_given(module, call)
+        given, name = argument(call, 0, "params"), _name_assigned_to_call(module, call)
         if given is None or name is None:
             continue
         held = [
@@ -40,7 +40,7 @@ def crossed_optimizers(module: SourceModule) -> Iterator[tuple[ast.Call, str, st
             yield call, name, held[0]
 
 
-def _name_given(module: SourceModule, call: ast.Call) -> str | None:
+def _name_assigned_to_call(module: SourceModule, call: ast.Call) -> str | None:
     """Return what a value is assigned to, alone or in a tuple, or its key in a dictionary."""
     above = module.parents[call]
     match above:

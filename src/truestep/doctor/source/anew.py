@@ -13,18 +13,18 @@ _FILLS = ("append", "extend", "insert", "add", "update", "setdefault", "put")
 MAX_PARTS = 200  # expressions and functions that one value is followed through
 
 
-def is_made_anew_behind(module: SourceModule, event: TraceEvent, later: TraceEvent) -> bool:
+def is_graph_rebuilt_after(module: SourceModule, event: TraceEvent, later: TraceEvent) -> bool:
     """Tell whether what goes backward later in a loop has no part in a graph that was there at an event before it."""
     if later.receiver is None or not event.loop_path():
         return False
     home = module.home(event.node)
-    start = _in_scope_of(home, event, later)
-    if start is None or _place(start) < _place(event.node):
+    start = _later_event_in_scope(home, event, later)
+    if start is None or _line_and_column(start) < _line_and_column(event.node):
         return False
-    return _Anew(home, event).holds(start if start is not later.node else later.receiver)
+    return _ValuesKeptBeforeEvent(home, event).holds(start if start is not later.node else later.receiver)
 
 
-def _in_scope_of(module: SourceModule, event: TraceEvent, later: TraceEvent) -> ast.expr | None:
+def _later_event_in_scope(module: SourceModule, event: TraceEvent, later: TraceEvent) -> ast.expr | None:
     """Return the later event, or the call in the function of the first in which it happens."""
     calls = [frame.node for frame in later.path[len(event.loop_path()) :] if frame.kind == "call"]
     scope = module.scope(event.node)
@@ -32,11 +32,11 @@ def _in_scope_of(module: SourceModule, event: TraceEvent, later: TraceEvent) -> 
     return next((each for each in near if module.home(each).scope(each) is scope), None)
 
 
-def _place(node: ast.expr) -> tuple[int, int]:
+def _line_and_column(node: ast.expr) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
-class _Anew:
+class _ValuesKeptBeforeEvent:
     """What was there before an event in its loop, and what of that a value behind it reads."""
 
     def __init__(self, module: SourceModule, event: TraceEvent) -> None:
@@ -44,26 +44,26 @@ class _Anew:
         self.scope = module.scope(event.node)
         self.loop = event.loop_path()[-1].node
         self.filled: set[str] = set()
-        self.before = set(self._kept_before())
+        self.before = set(self._names_kept_before())
         self.seen: set[ast.AST] = set()
 
-    def _kept_before(self) -> Iterator[str]:
+    def _names_kept_before(self) -> Iterator[str]:
         """Yield the last parts of the names that may hold a graph by then."""
-        for function in self._run_before():
+        for function in self._nodes_run_before():
             for node in self.module.home(function).inside(function, ast.Assign):
                 if function is not self.loop or self._is_before(node.value):
                     yield from (
                         name
                         for target in node.targets
-                        for name in _stored(target)
-                        if _may_carry(node.value)
+                        for name in _stored_names(target)
+                        if _can_carry_graph(node.value)
                         and (function is self.loop or isinstance(target, (ast.Attribute, ast.Subscript)))
                     )
             for call in self.module.home(function).inside(function, ast.Call):
                 if isinstance(call.func, ast.Attribute) and call.func.attr in _FILLS:
                     self.filled.add(last_part(call.func.value))
 
-    def _run_before(self) -> Iterator[ast.AST]:
+    def _nodes_run_before(self) -> Iterator[ast.AST]:
         """Yield the loop, and the functions that it calls before the event: what these keep outlives them."""
         yield self.loop
         waiting = [each for each in self.module.inside(self.loop, ast.Call) if self._is_before(each)]
@@ -76,7 +76,7 @@ class _Anew:
                 waiting += self.module.home(function).inside(function, ast.Call)
 
     def _is_before(self, node: ast.expr) -> bool:
-        return _place(node) < _place(self.event.node)
+        return _line_and_column(node) < _line_and_column(self.event.node)
 
     def holds(self, value: ast.expr) -> bool:
         """Tell whether a value reads nothing that was kept before, in whatever functions compute it."""
@@ -89,13 +89,13 @@ class _Anew:
             if len(self.seen) > MAX_PARTS:
                 return False
             for part in walk(node):
-                if isinstance(part, (ast.Name, ast.Attribute)) and self._was_there(part, waiting):
+                if isinstance(part, (ast.Name, ast.Attribute)) and self._has_earlier_value(part, waiting):
                     return False
                 function = self.module.functions.applied(part) if isinstance(part, ast.Call) else None
                 waiting += [function] if function is not None else []
         return True
 
-    def _was_there(self, part: ast.Name | ast.Attribute, waiting: list[ast.AST]) -> bool:
+    def _has_earlier_value(self, part: ast.Name | ast.Attribute, waiting: list[ast.AST]) -> bool:
         """Tell whether a name has a value of before; what it was given behind the event is looked at as well."""
         if not isinstance(part.ctx, ast.Load):
             return False
@@ -114,17 +114,17 @@ class _Anew:
         if not given or any(each is None or home.scope(each) is not self.scope for each in given):
             return bool(given) or isinstance(part, ast.Attribute)
         waiting += [each for each in given if each is not None]
-        return any(each is not None and self._is_before(each) and _may_carry(each) for each in given)
+        return any(each is not None and self._is_before(each) and _can_carry_graph(each) for each in given)
 
 
-def _may_carry(value: ast.expr) -> bool:
+def _can_carry_graph(value: ast.expr) -> bool:
     """Tell whether a value may have a graph: something that is called gave it, and it was not cut off."""
     return not loses_graph(value) and any(isinstance(each, ast.Call) for each in walk(value))
 
 
-def _stored(target: ast.expr) -> Iterator[str]:
+def _stored_names(target: ast.expr) -> Iterator[str]:
     if isinstance(target, (ast.Tuple, ast.List)):
         for each in target.elts:
-            yield from _stored(each)
+            yield from _stored_names(each)
     else:
         yield last_part(target.value if isinstance(target, (ast.Subscript, ast.Starred)) else target)

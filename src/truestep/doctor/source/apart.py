@@ -25,41 +25,41 @@ _EMPTY = ("SimpleNamespace", "Namespace", "types.SimpleNamespace", "argparse.Nam
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
-def parsed_apart(text: str, path: str) -> ast.Module:
+def parse_and_split(text: str, path: str) -> ast.Module:
     """Parse a file, and take its holders and pairs apart; every node keeps its place in the text."""
     tree = parse_source(text, path)
-    for change in _changes(text):
+    for change in _needed_tree_changes(text):
         change(tree)
     return tree
 
 
-def parsed_as_written(text: str, path: str, apart: ast.Module) -> ast.Module:
+def parse_as_written(text: str, path: str, apart: ast.Module) -> ast.Module:
     """Return the tree of a file as it stands there: the one that was taken apart, where nothing in it was."""
-    return parse_source(text, path) if any(_changes(text)) else apart
+    return parse_source(text, path) if any(_needed_tree_changes(text)) else apart
 
 
 @lru_cache(4)
-def _changes(text: str) -> tuple[Callable[[ast.Module], None], ...]:
+def _needed_tree_changes(text: str) -> tuple[Callable[[ast.Module], None], ...]:
     """Return what may have to be changed in the tree of a text."""
     return (
-        *((_replace_items,) if _may_hold(text) else ()),
-        *((_name_selves,) if _OTHER_SELF.search(text) else ()),
-        *((_split_pairs,) if _MAY_PAIR.search(text) else ()),
+        *((_replace_holder_items,) if _can_have_holders(text) else ()),
+        *((_rename_self_parameters,) if _OTHER_SELF.search(text) else ()),
+        *((_split_tuple_assignments,) if _MAY_PAIR.search(text) else ()),
     )
 
 
 # ── objects by another name ───────────────────────────────────────────────────────────────────
 
 
-def _name_selves(tree: ast.Module) -> None:
+def _rename_self_parameters(tree: ast.Module) -> None:
     """Call the object of a method `self`, whatever its first parameter is called; decorated ones may have none."""
     for owner in walk(tree):
         for method in owner.body if isinstance(owner, ast.ClassDef) else ():
             if isinstance(method, ast.FunctionDef) and not method.decorator_list and method.args.args:
-                _name_self(method)
+                _rename_self_parameter(method)
 
 
-def _name_self(method: ast.FunctionDef) -> None:
+def _rename_self_parameter(method: ast.FunctionDef) -> None:
     first = method.args.args[0]
     if first.arg in ("self", "cls") or method.name == "__new__":
         return
@@ -78,20 +78,20 @@ def _name_self(method: ast.FunctionDef) -> None:
 # ── holders ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _may_hold(text: str) -> bool:
+def _can_have_holders(text: str) -> bool:
     """Tell by the text whether all uses of something that was made empty may be items: few files have any."""
     bare = _BARE.findall(text) if "class " in text else []
     if not bare and "= {}" not in text and "Namespace()" not in text:
         return False
     makers = {*_EMPTY, *bare}
     return any(
-        _is_never_whole(text, name, r"[ \t]*\[" if made == "{}" else r"[ \t]*\.")
+        _is_always_indexed(text, name, r"[ \t]*\[" if made == "{}" else r"[ \t]*\.")
         for name, made in _MADE.findall(text)
         if made == "{}" or made[:-2] in makers
     )
 
 
-def _is_never_whole(text: str, name: str, item: str) -> bool:
+def _is_always_indexed(text: str, name: str, item: str) -> bool:
     """Tell whether a name stands without an item only where it is made."""
     # The name comes first, as Python's search is fast for a pattern that begins with plain text.
     places = re.finditer(rf"{name}(?<![\w.]{name})\b(?!{item})", text)
@@ -99,7 +99,7 @@ def _is_never_whole(text: str, name: str, item: str) -> bool:
 
 
 @dataclass
-class _Uses:
+class _NameUses:
     """Where one name stands."""
 
     made: list[tuple[ast.Assign, ast.AST]] = field(default_factory=list)  # with the scope
@@ -107,12 +107,12 @@ class _Uses:
     is_whole: bool = False  # it is also used as a whole: who has it may do anything
 
 
-def _replace_items(tree: ast.Module) -> None:
+def _replace_holder_items(tree: ast.Module) -> None:
     """Put a name in the place of each item of a holder."""
-    uses: dict[str, _Uses] = {}
-    bare = {each.name for each in tree.body if isinstance(each, ast.ClassDef) and _is_bare(each)}
+    uses: dict[str, _NameUses] = {}
+    bare = {each.name for each in tree.body if isinstance(each, ast.ClassDef) and _is_empty_class(each)}
     try:
-        _note(tree, tree, bare, uses)
+        _note_name_uses(tree, tree, bare, uses)
     except RecursionError:  # it is read as it stands
         return
     for each in uses.values():
@@ -123,16 +123,18 @@ def _replace_items(tree: ast.Module) -> None:
         wanted = ast.Subscript if isinstance(made.value, ast.Dict) else ast.Attribute
         if stores and kinds == {wanted} and all(scope is home for _, scope, _ in stores):
             for item, _, above in each.items:
-                _exchange(above, item, ast.copy_location(ast.Name(_name_of(item), item.ctx), item))
+                _replace_child_node(
+                    above, item, ast.copy_location(ast.Name(_name_of_item(item), item.ctx), item)
+                )
 
 
-def _name_of(item: ast.Subscript | ast.Attribute) -> str:
+def _name_of_item(item: ast.Subscript | ast.Attribute) -> str:
     """Return `kept.opt`, also for `kept["opt"]`: whoever looks at the last part of a name finds it there."""
     key = item.attr if isinstance(item, ast.Attribute) else getattr(item.slice, "value", "")
     return f"{getattr(item.value, 'id', '')}.{key}"
 
 
-def _is_bare(owner: ast.ClassDef) -> bool:
+def _is_empty_class(owner: ast.ClassDef) -> bool:
     plain = all(isinstance(each, ast.Pass) or is_bare_constant(each) for each in owner.body)
     return plain and not owner.bases and not owner.decorator_list and not owner.keywords
 
@@ -142,27 +144,27 @@ def is_bare_constant(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _note(node: ast.AST, scope: ast.AST, bare: set[str], uses: dict[str, _Uses]) -> None:
+def _note_name_uses(node: ast.AST, scope: ast.AST, bare: set[str], uses: dict[str, _NameUses]) -> None:
     """Note every use of a name from a node on down."""
     inner = node if isinstance(node, _SCOPES) else scope
     if isinstance(node, ast.Assign) and not isinstance(scope, ast.ClassDef) and _makes_holder(node, bare):
         name = node.targets[0]
         assert isinstance(name, ast.Name)
-        uses.setdefault(name.id, _Uses()).made.append((node, scope))
+        uses.setdefault(name.id, _NameUses()).made.append((node, scope))
         return
     for each in _names_bound(node):
-        uses.setdefault(each, _Uses()).is_whole = True
+        uses.setdefault(each, _NameUses()).is_whole = True
     for child in children_of(node):
         if isinstance(child, (ast.Subscript, ast.Attribute)) and isinstance(child.value, ast.Name):
-            found = uses.setdefault(child.value.id, _Uses())
+            found = uses.setdefault(child.value.id, _NameUses())
             if _is_item(child):
                 found.items.append((child, inner, node))
                 continue
             found.is_whole = True
         if isinstance(child, ast.Name):
-            uses.setdefault(child.id, _Uses()).is_whole = True
+            uses.setdefault(child.id, _NameUses()).is_whole = True
         else:
-            _note(child, inner, bare, uses)
+            _note_name_uses(child, inner, bare, uses)
 
 
 def _is_item(node: ast.Subscript | ast.Attribute) -> bool:
@@ -200,7 +202,7 @@ def _makes_holder(node: ast.Assign, bare: set[str]) -> bool:
     return isinstance(value, ast.Dict) and not value.keys
 
 
-def _exchange(above: ast.AST, old: ast.expr, new: ast.expr) -> None:
+def _replace_child_node(above: ast.AST, old: ast.expr, new: ast.expr) -> None:
     for name, value in ast.iter_fields(above):
         if value is old:
             setattr(above, name, new)
@@ -211,7 +213,7 @@ def _exchange(above: ast.AST, old: ast.expr, new: ast.expr) -> None:
 # ── pairs ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _split_pairs(tree: ast.Module) -> None:
+def _split_tuple_assignments(tree: ast.Module) -> None:
     """Make several assignments of one, where no value reads what was assigned before it."""
     waiting: list[ast.AST] = [tree]
     while waiting:
@@ -220,11 +222,11 @@ def _split_pairs(tree: ast.Module) -> None:
             block = getattr(node, name, None)
             if isinstance(block, list):
                 waiting += block
-                if any(_is_pair(each) for each in block):
-                    block[:] = [part for each in block for part in _parts(each)]
+                if any(_is_tuple_assignment(each) for each in block):
+                    block[:] = [part for each in block for part in _split_assignment(each)]
 
 
-def _is_pair(node: ast.AST) -> bool:
+def _is_tuple_assignment(node: ast.AST) -> bool:
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return False
     target, value = node.targets[0], node.value
@@ -233,10 +235,14 @@ def _is_pair(node: ast.AST) -> bool:
     plain = len(target.elts) == len(value.elts) and not any(
         isinstance(each, ast.Starred) for each in (*target.elts, *value.elts)
     )
-    return plain and all(isinstance(each, ast.Name) for each in target.elts) and not _is_mixed(target, value)
+    return (
+        plain
+        and all(isinstance(each, ast.Name) for each in target.elts)
+        and not _is_swap_assignment(target, value)
+    )
 
 
-def _is_mixed(target: ast.Tuple, value: ast.Tuple) -> bool:
+def _is_swap_assignment(target: ast.Tuple, value: ast.Tuple) -> bool:
     """Tell `a, b = b, a`: what is read must be there still."""
     given: set[str] = set()
     for name, part in zip(target.elts, value.elts, strict=True):
@@ -246,8 +252,8 @@ def _is_mixed(target: ast.Tuple, value: ast.Tuple) -> bool:
     return False
 
 
-def _parts(node: ast.stmt) -> list[ast.stmt]:
-    if not isinstance(node, ast.Assign) or not _is_pair(node):
+def _split_assignment(node: ast.stmt) -> list[ast.stmt]:
+    if not isinstance(node, ast.Assign) or not _is_tuple_assignment(node):
         return [node]
     target, value = node.targets[0], node.value
     assert isinstance(target, ast.Tuple)

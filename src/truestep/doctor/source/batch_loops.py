@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from truestep.doctor.library.loops import ENGINES, LOOPS, LibraryEngine
-from truestep.doctor.source.names import Function, dotted
+from truestep.doctor.source.names import Function, dotted_name
 from truestep.doctor.source.resolving import Resolver
 
 
@@ -34,7 +34,7 @@ class LibraryRun:
         return bool(self.numbered)
 
 
-def run_of_method(resolver: Resolver, kind: str | None, owner: ast.ClassDef) -> LibraryRun | None:
+def library_run_of_method(resolver: Resolver, kind: str | None, owner: ast.ClassDef) -> LibraryRun | None:
     """Return the loop in which a library calls the methods of a class of this kind."""
     loop = LOOPS.get(kind or "")
     trains = resolver.classes.method(owner, loop.trains) if loop is not None else None
@@ -53,7 +53,7 @@ def run_of_method(resolver: Resolver, kind: str | None, owner: ast.ClassDef) -> 
     return LibraryRun(trains, tuple(calls), tuple(numbered), loop.progress)
 
 
-def runs_of_engines(resolver: Resolver) -> dict[ast.Call, LibraryRun]:
+def library_runs_of_engines(resolver: Resolver) -> dict[ast.Call, LibraryRun]:
     """Return the loops of the objects that a program makes of a library's classes, by the calls that make them."""
     found: dict[ast.Call, LibraryRun] = {}
     for name, engine in ENGINES.items():
@@ -66,28 +66,31 @@ def runs_of_engines(resolver: Resolver) -> dict[ast.Call, LibraryRun]:
             trains = resolver.functions.named(given[0]) if given else None
             if trains is not None and resolver.names.qualify(call.func) == name:
                 found[call] = LibraryRun(
-                    trains, tuple(_calls(resolver, engine, call, trains)), (), engine.progress
+                    trains,
+                    tuple(_functions_called_by_engine(resolver, engine, call, trains)),
+                    (),
+                    engine.progress,
                 )
     return found
 
 
-def _calls(
+def _functions_called_by_engine(
     resolver: Resolver, engine: LibraryEngine, made: ast.Call, trains: Function
 ) -> Iterator[CalledFunction]:
     """Yield what an engine calls, in the order of an epoch."""
-    handlers = list(_handlers(resolver, engine, made))
+    handlers = list(_handlers_of_engine(resolver, engine, made))
     for event in (engine.before, engine.batch_before, "", engine.batch_after, engine.after):
         each_batch = event not in (engine.before, engine.after)
         if not event:
             yield CalledFunction(trains)
         for of_event, function in handlers:
             filtered = of_event if isinstance(of_event, ast.Call) else None
-            named = dotted(filtered.func if filtered is not None else of_event) or ""
+            named = dotted_name(filtered.func if filtered is not None else of_event) or ""
             if event and named.rpartition(".")[2] == event:
                 yield CalledFunction(function, each_batch, filtered)
 
 
-def _handlers(
+def _handlers_of_engine(
     resolver: Resolver, engine: LibraryEngine, made: ast.Call
 ) -> Iterator[tuple[ast.expr, Function]]:
     """Yield the events that an engine is told to call a function at, with that function."""

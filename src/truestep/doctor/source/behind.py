@@ -6,7 +6,7 @@ import builtins
 
 from truestep.doctor.library.operations import CUTS, MAKERS
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, given_to
+from truestep.doctor.source.names import dotted_name, given_to
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.values import constant
 
@@ -26,7 +26,7 @@ def calls_with_graph(module: SourceModule, loss: ast.expr) -> list[ast.Call]:
         if current in seen:
             continue
         seen.add(current)
-        for each in _with_graph(current):
+        for each in _parts_with_graph(current):
             if isinstance(each, ast.Call):
                 found.append(each)
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
@@ -39,22 +39,22 @@ def calls_with_graph(module: SourceModule, loss: ast.expr) -> list[ast.Call]:
     return found
 
 
-def is_model(module: SourceModule, call: ast.Call) -> bool:
+def is_model_call(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether a call applies a module, by what it is or by what else is done with it."""
-    if dotted(call.func) is None or module.qualify(call.func) in _BUILTINS:
+    if dotted_name(call.func) is None or module.qualify(call.func) in _BUILTINS:
         return False
     return module.kind(call.func) in ("module", "ddp") or module.kinds.is_used_as(call.func, "module")
 
 
-def _with_graph(node: ast.AST) -> list[ast.AST]:
+def _parts_with_graph(node: ast.AST) -> list[ast.AST]:
     """Return the parts of an expression through which a gradient may go."""
-    if _cuts(node.func if isinstance(node, ast.Call) else node):
+    if _is_graph_cut(node.func if isinstance(node, ast.Call) else node):
         return []
-    inner = [part for child in ast.iter_child_nodes(node) for part in _with_graph(child)]
+    inner = [part for child in ast.iter_child_nodes(node) for part in _parts_with_graph(child)]
     return [node, *inner]
 
 
-def _cuts(node: ast.AST) -> bool:
+def _is_graph_cut(node: ast.AST) -> bool:
     """Tell `x.detach`, `x.shape` and `torch.zeros_like`: what they give has no way back to what they were given."""
     if not isinstance(node, ast.Attribute):
         return False
@@ -65,14 +65,14 @@ def _cuts(node: ast.AST) -> bool:
 def is_without_grad(module: SourceModule, node: ast.AST) -> bool:
     """Tell whether something is computed where gradients are off."""
     for above in module.ancestors(node):
-        if isinstance(above, ast.With) and any(switches_off(each.context_expr) for each in above.items):
+        if isinstance(above, ast.With) and any(is_no_grad_manager(each.context_expr) for each in above.items):
             return True
         if isinstance(above, ast.FunctionDef):
-            return any(switches_off(each) for each in above.decorator_list)
+            return any(is_no_grad_manager(each) for each in above.decorator_list)
     return False
 
 
-def switches_off(node: ast.expr) -> bool:
+def is_no_grad_manager(node: ast.expr) -> bool:
     """Tell a manager or a decorator under which gradients are off: `no_grad()`, `set_grad_enabled(False)`."""
     name = own_name(node.func if isinstance(node, ast.Call) else node)
     given = [constant(each) for each in given_to(node)] if isinstance(node, ast.Call) else []

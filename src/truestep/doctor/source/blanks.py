@@ -26,24 +26,26 @@ def has_blanks(module: SourceModule, unbound: list[ast.Name]) -> bool:
         for each in unbound
     ):
         return True
-    return len([each for each in _empty(module) if _is_marked(module, each)]) >= NUM_OF_FORM
+    return (
+        len([each for each in _placeholder_nodes(module) if _is_marked_as_open(module, each)]) >= NUM_OF_FORM
+    )
 
 
-def _empty(module: SourceModule) -> list[ast.AST]:
+def _placeholder_nodes(module: SourceModule) -> list[ast.AST]:
     """Return what holds a place for something else: `pass`, `...`, `x = None`, `[]`."""
     found: list[ast.AST] = [*module.all(ast.Pass)]
-    found += [each for each in module.all(ast.Expr) if _is_nothing(each.value)]
-    found += [each for each in module.all(ast.Assign) if _is_nothing(each.value)]
+    found += [each for each in module.all(ast.Expr) if _is_empty_value(each.value)]
+    found += [each for each in module.all(ast.Assign) if _is_empty_value(each.value)]
     return found
 
 
-def _is_nothing(value: ast.expr) -> bool:
+def _is_empty_value(value: ast.expr) -> bool:
     if isinstance(value, (ast.List, ast.Tuple)):
         return not value.elts
     return isinstance(value, ast.Constant) and value.value in (None, ...)
 
 
-def _is_marked(module: SourceModule, empty: ast.AST) -> bool:
+def _is_marked_as_open(module: SourceModule, empty: ast.AST) -> bool:
     """Tell whether a comment over it, beside it or in it says that it is open."""
     first, last = empty.lineno, empty.end_lineno or empty.lineno  # type: ignore[attr-defined]
     over = module.lines[first - 2] if first > 1 else ""

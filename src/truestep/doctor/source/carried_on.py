@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, last_part, method_of, receiver_of, walk
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.names import dotted_name, last_part, method_of, receiver_of, walk
+from truestep.doctor.source.once import walk_each_once
 from truestep.doctor.source.values import argument
 
 _ROUNDS = re.compile(r"(^|_)(seed|fold|trial|rep|repeat|repetition)(_|$)")
@@ -24,13 +24,16 @@ def carried_on(module: SourceModule) -> Iterator[tuple[ast.Call, str]]:
             and held.func.attr == "parameters"
         ):
             model = held.func.value
-            rounds = [each for each in _loops_around(module, made) if _begins_anew(each)]
-            if any(_is_shared(module, each, model) and not _puts_back(module, each) for each in rounds):
+            rounds = [each for each in _loops_around(module, made) if _is_restart_loop(each)]
+            if any(
+                _is_shared_model(module, each, model) and not _can_reset_weights(module, each)
+                for each in rounds
+            ):
                 yield (
                     made,
                     f"Each round goes on with the weights that the round before left in {ast.unparse(model)!r}.",
                 )
-            for trained in _trained_for(module, made, model):
+            for trained in _earlier_training_values(module, made, model):
                 text = f"{ast.unparse(model)!r} goes on with the weights that line {trained.lineno} left in it to find this rate."
                 yield made, text
                 break
@@ -79,7 +82,7 @@ def _loops_around(module: SourceModule, node: ast.AST, depth: int = 2) -> Iterat
         yield from _loops_around(module.home(call), call, depth - 1)
 
 
-def _begins_anew(loop: ast.For) -> bool:
+def _is_restart_loop(loop: ast.For) -> bool:
     """Tell a loop over seeds, or over the parts of a cross validation, by its name or by `.split(x)`."""
     names = [each.id for each in walk(loop.target) if isinstance(each, ast.Name)]
     return any(_ROUNDS.search(each) for each in names) or _is_of_split(loop)
@@ -90,10 +93,10 @@ def _is_of_split(loop: ast.For) -> bool:
     return any(method_of(each) == "split" for each in calls)
 
 
-def _is_shared(module: SourceModule, loop: ast.For, model: ast.expr) -> bool:
+def _is_shared_model(module: SourceModule, loop: ast.For, model: ast.expr) -> bool:
     """Tell a model that was made before a loop, and is the same in each of its rounds."""
     home = module.enclosing(loop, ast.ClassDef)
-    places = list(_bound_at(module, model))
+    places = list(_binding_places(module, model))
     return bool(places) and all(
         each is not None
         and loop not in module.ancestors(each)
@@ -106,7 +109,7 @@ def _is_shared(module: SourceModule, loop: ast.For, model: ast.expr) -> bool:
     )
 
 
-def _bound_at(module: SourceModule, model: ast.expr, depth: int = 3) -> Iterator[ast.AST | None]:
+def _binding_places(module: SourceModule, model: ast.expr, depth: int = 3) -> Iterator[ast.AST | None]:
     """Yield where a model got its name, through parameters; None where that can't be seen."""
     bound = module.resolver.reaching(model) if isinstance(model, ast.Name) else []
     if isinstance(model, ast.Attribute) and (owner := module.classes.of(model.value)) is not None:
@@ -115,31 +118,31 @@ def _bound_at(module: SourceModule, model: ast.expr, depth: int = 3) -> Iterator
     yield from (each.node if each.how == "assign" else None for each in bound if each.how != "parameter")
     for each in given if depth else ():
         yield from (
-            _bound_at(module, each, depth - 1) if isinstance(each, ast.Name | ast.Attribute) else [each]
+            _binding_places(module, each, depth - 1) if isinstance(each, ast.Name | ast.Attribute) else [each]
         )
 
 
-def _puts_back(module: SourceModule, *within: ast.AST) -> bool:
+def _can_reset_weights(module: SourceModule, *within: ast.AST) -> bool:
     """Tell whether anything in these nodes, or in a function that they call, may give a model other weights."""
 
-    def called(node: ast.AST) -> list[ast.AST]:
+    def called_functions(node: ast.AST) -> list[ast.AST]:
         found = [module.functions.target(each) for each in walk(node) if isinstance(each, ast.Call)]
         return [each for each in found if each is not None]
 
-    parts = [part for node in each_once(within, called, 2) for part in walk(node)]
-    calls = [each for each in parts if isinstance(each, ast.Call) and not _is_of_state(each)]
+    parts = [part for node in walk_each_once(within, called_functions, 2) for part in walk(node)]
+    calls = [each for each in parts if isinstance(each, ast.Call) and not _is_state_dict_copy(each)]
     return any(_PUTS_BACK.search(last_part(each.func)) for each in calls)
 
 
-def _is_of_state(call: ast.Call) -> bool:
+def _is_state_dict_copy(call: ast.Call) -> bool:
     """Tell `copy.deepcopy(net.state_dict())`, which keeps weights and changes none."""
     return any(isinstance(each, ast.Call) and method_of(each) == "state_dict" for each in call.args)
 
 
-def _trained_for(module: SourceModule, made: ast.Call, model: ast.expr) -> Iterator[ast.expr]:
+def _earlier_training_values(module: SourceModule, made: ast.Call, model: ast.expr) -> Iterator[ast.expr]:
     """Yield what trained the same model before, to find the rate that an optimizer is given."""
     rate, training = argument(made, 1, "lr"), module.program.training_loops()
-    places = set(_bound_at(module, model))
+    places = set(_binding_places(module, model))
     for call in _calls_behind(module, rate) if rate is not None and None not in places else ():
         function = module.functions.target(call)
         inner = module.home(function).inside(function, ast.For, ast.While) if function is not None else []
@@ -150,19 +153,23 @@ def _trained_for(module: SourceModule, made: ast.Call, model: ast.expr) -> Itera
         given = [call, *loops, *([function] if function is not None else [])]
         same = any(
             isinstance(each, ast.Name | ast.Attribute)
-            and dotted(each)
-            and set(_bound_at(module, each)) == places
+            and dotted_name(each)
+            and set(_binding_places(module, each)) == places
             for node in given
             for each in walk(node)
         )
-        if same and function is not module.scope(made) and not _puts_back(module, call, *loops, *between):
+        if (
+            same
+            and function is not module.scope(made)
+            and not _can_reset_weights(module, call, *loops, *between)
+        ):
             yield call
 
 
 def _calls_behind(module: SourceModule, value: ast.expr) -> list[ast.Call]:
     """Return the calls that a number comes from, and those that put something into a list of which it is one."""
 
-    def behind(part: ast.expr) -> list[ast.expr]:
+    def values_behind(part: ast.expr) -> list[ast.expr]:
         names = [each for each in walk(part) if isinstance(each, ast.Name)]
         made = [each for name in names for each in module.resolver.given_whole_or_in_part(name)]
         kept = [
@@ -170,10 +177,11 @@ def _calls_behind(module: SourceModule, value: ast.expr) -> list[ast.Call]:
             for each in module.method_calls("append")
             if (receiver := receiver_of(each)) is not None
             and any(
-                dotted(receiver) == name.id and module.scope(each) is module.scope(name) for name in names
+                dotted_name(receiver) == name.id and module.scope(each) is module.scope(name)
+                for name in names
             )
         ]
         return [each for each in [*made, *kept] if each is not None]
 
-    parts = [each for found in each_once([value], behind, 4) for each in walk(found)]
+    parts = [each for found in walk_each_once([value], values_behind, 4) for each in walk(found)]
     return [each for each in parts if isinstance(each, ast.Call)]

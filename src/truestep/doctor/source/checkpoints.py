@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, given_to
+from truestep.doctor.source.names import dotted_name, given_to
 
 _SAVES = ("torch.save", "save", "save_checkpoint", "save_state", "save_on_master")
 
@@ -21,31 +21,35 @@ class LoadInSource:
     is_whole: bool = False  # it is handed on: what else reads of it is not known
 
 
-def loads_of(module: SourceModule) -> Iterator[LoadInSource]:
+def checkpoint_loads(module: SourceModule) -> Iterator[LoadInSource]:
     """Yield each `c = torch.load(...)` with the keys that its function reads from c."""
     for call in module.calls("torch.load"):
         parent = module.parents[call]
         name = (
-            dotted(parent.targets[0]) if isinstance(parent, ast.Assign) and len(parent.targets) == 1 else None
+            dotted_name(parent.targets[0])
+            if isinstance(parent, ast.Assign) and len(parent.targets) == 1
+            else None
         )
         if name is None:
             continue
         loaded = LoadInSource(call)
         scope = module.scope(call)
         for read in module.reads(name):
-            if scope in (module.scope(read), *module.ancestors(read)) and _may_read(module, read, call):
-                _note(module, loaded, read)
+            if scope in (module.scope(read), *module.ancestors(read)) and _can_read_checkpoint(
+                module, read, call
+            ):
+                _note_read_key(module, loaded, read)
         yield loaded
 
 
-def _may_read(module: SourceModule, read: ast.expr, call: ast.Call) -> bool:
+def _can_read_checkpoint(module: SourceModule, read: ast.expr, call: ast.Call) -> bool:
     """Tell whether a name may hold this checkpoint where it is read: another arm of a test has one of its own."""
     return not isinstance(read, ast.Name) or any(
         each.value is None or each.value is call for each in module.resolver.reaching(read)
     )
 
 
-def _note(module: SourceModule, loaded: LoadInSource, read: ast.expr) -> None:
+def _note_read_key(module: SourceModule, loaded: LoadInSource, read: ast.expr) -> None:
     above = module.parents[read]
     key: ast.AST | None = None
     if isinstance(above, ast.Subscript) and above.value is read:
@@ -72,22 +76,22 @@ class SaveInSource:
     texts: set[ast.AST]
 
 
-def saves_of(module: SourceModule) -> Iterator[SaveInSource]:
+def checkpoint_saves(module: SourceModule) -> Iterator[SaveInSource]:
     """Yield each dict that a file saves, with its keys; nothing where some of it is out of sight."""
     for call in module.all(ast.Call):
-        name = module.qualify(call.func) or (dotted(call.func) or "")
+        name = module.qualify(call.func) or (dotted_name(call.func) or "")
         if name == "torch.save" or name.rsplit(".", 1)[-1] in _SAVES:
             for given in given_to(call):
                 found = SaveInSource(call, {}, set())
-                if _gather(module, given, found) and found.keys:
+                if _gather_dict_keys(module, given, found) and found.keys:
                     yield found
 
 
-def _gather(module: SourceModule, node: ast.expr, found: SaveInSource) -> bool:
+def _gather_dict_keys(module: SourceModule, node: ast.expr, found: SaveInSource) -> bool:
     """Note the keys of a dict; False where it is none that is in sight."""
     values = [node] if isinstance(node, (ast.Dict, ast.Call)) else module.definitions(node)
     for value in values:
-        if isinstance(value, ast.Call) and dotted(value.func) == "dict" and not value.args:
+        if isinstance(value, ast.Call) and dotted_name(value.func) == "dict" and not value.args:
             found.keys |= {word.arg: word.value for word in value.keywords if word.arg}
             found.texts |= {word.value for word in value.keywords}
         elif isinstance(value, ast.Dict):

@@ -7,7 +7,16 @@ from typing import Protocol
 
 from truestep.doctor.source import kinds
 from truestep.doctor.source.linking import SourceLinker, Variable
-from truestep.doctor.source.names import Binding, Class, Function, Index, is_none, is_self, method_of, one_of
+from truestep.doctor.source.names import (
+    Binding,
+    Class,
+    Function,
+    Index,
+    common_answer,
+    is_none,
+    is_self,
+    method_of,
+)
 
 _MOVES = {
     "to", "cuda", "cpu", "double", "float", "half", "bfloat16", "train", "eval", "requires_grad_"
@@ -51,10 +60,10 @@ class ProgramClasses:
         if owner is None:
             return []
         if owner not in self._lineages:
-            self._lineages[owner] = self._lineage(owner)
+            self._lineages[owner] = self._find_lineage(owner)
         return self._lineages[owner]
 
-    def _lineage(self, owner: Class) -> list[Class]:
+    def _find_lineage(self, owner: Class) -> list[Class]:
         found: list[Class] = []
         waiting = [owner]
         while waiting and len(found) < MAX_DEPTH:
@@ -70,7 +79,7 @@ class ProgramClasses:
         bases = (base for each in self.lineage(owner) for base in each.bases if self.named(base) is None)
         return {self._names.qualify(each) or "" for each in bases}
 
-    def heirs(self, owner: Class) -> list[Class]:
+    def subclasses_of(self, owner: Class) -> list[Class]:
         """Return the classes of the program that are made from this one."""
         if self._heirs is None:
             self._heirs = {}
@@ -107,10 +116,10 @@ class ProgramClasses:
         place = self._values.place(node)
         if place not in self.known:
             self.known[place] = None  # a cycle ends here
-            self.known[place] = self.known[node] = self._class_of(node)
+            self.known[place] = self.known[node] = self._find_class(node)
         return self.known[place]
 
-    def _class_of(self, node: ast.expr) -> Class | None:
+    def _find_class(self, node: ast.expr) -> Class | None:
         if is_self(node):
             return self.index.enclosing(node, ast.ClassDef)
         if isinstance(node, ast.Call):
@@ -137,7 +146,7 @@ class ProgramClasses:
             return above[0] if above else None
         if (inner := self.unwrapped(call)) is not None:
             return self.of(inner)
-        return one_of(map(self.of, self._values.results_of(call)))
+        return common_answer(map(self.of, self._values.results_of(call)))
 
     def behind(self, made: Class, call: ast.Call) -> ast.expr | None:
         """Return what an object passes its attributes on to by `__getattr__`: the one thing that it is given, or makes later."""
@@ -173,4 +182,4 @@ class ProgramClasses:
         values = self._values.definitions(node)
         if isinstance(node, ast.Name):
             values = [*values, *(each.value for each in self._values.reaching(node) if each.how == "with")]
-        return one_of(self._names.qualify(each.func) for each in values if isinstance(each, ast.Call))
+        return common_answer(self._names.qualify(each.func) for each in values if isinstance(each, ast.Call))

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from truestep.doctor.source.actions import BACKWARD, STEP, Action
-from truestep.doctor.source.decorators import leaves_alone, wrappers_of
-from truestep.doctor.source.items import items_gone_through
+from truestep.doctor.source.decorators import has_transparent_decorators, wrappers_of
+from truestep.doctor.source.items import iterated_items
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Scope, dotted, given_to, is_read, is_self, walk
-from truestep.doctor.source.once import WITHOUT_END, each_once
+from truestep.doctor.source.names import Function, Scope, dotted_name, given_to, is_read, is_self, walk
+from truestep.doctor.source.once import WITHOUT_END, walk_each_once
 from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
 from truestep.doctor.source.resolving import Resolver
 from truestep.doctor.source.shortened import is_elision
-from truestep.doctor.source.signatures import raises_alone
+from truestep.doctor.source.signatures import only_raises
 from truestep.doctor.source.unseen import UnseenFunctions
 from truestep.doctor.source.values import value_origins
 
@@ -48,23 +48,23 @@ class ClosedWorld:
 
     def opening(self, action: Action, node: ast.AST) -> ast.AST | None:
         """Return a place that may do it to what a finding is about, at times that are not known; None in a closed world."""
-        around = self._around(node)
+        around = self._running_scopes(node)
         if around not in self._unseen:
             self._unseen[around] = UnseenFunctions(self.modules, around)
         unseen = self._unseen[around]
-        for doer in self.doers(action):
+        for doer in self.places_that_do(action):
             scope = self.index.scope_of[doer]
             is_handed_on = self._is_handed_on(doer) and unseen.may_run(doer)
-            if is_handed_on or (scope not in around and self._is_unseen(unseen, scope, action)):
+            if is_handed_on or (scope not in around and self._is_unseen_doer(unseen, scope, action)):
                 return doer
         return (
             next(self._open_calls(around), None)
-            or next(self._left_out(node, around), None)
+            or next(self._elided_lines(node, around), None)
             or (next(self._steppers.calls_in(around), None) if action is STEP else None)
             or (next(losses_handed_on(self.modules[0], around), None) if action is BACKWARD else None)
         )
 
-    def _left_out(self, node: ast.AST, around: frozenset[Scope]) -> Iterator[ast.AST]:
+    def _elided_lines(self, node: ast.AST, around: frozenset[Scope]) -> Iterator[ast.AST]:
         """Yield where the file of a finding leaves lines out: around it, and in what it may call."""
         home = self.modules[0].home(node)
         for each in home.all(ast.Expr):
@@ -72,7 +72,7 @@ class ClosedWorld:
             if (scope in around or isinstance(scope, Function)) and is_elision(home, each):
                 yield each
 
-    def _is_unseen(self, unseen: UnseenFunctions, scope: Scope, action: Action) -> bool:
+    def _is_unseen_doer(self, unseen: UnseenFunctions, scope: Scope, action: Action) -> bool:
         """Tell so; what is no event of the protocol is seen by nobody within a decorator's wrapper either."""
         is_wrapped = not action.kinds and scope in wrappers_of(self.resolver)
         return is_wrapped or self._is_method_looked_up(scope) or unseen.runs(scope)
@@ -84,7 +84,7 @@ class ClosedWorld:
 
     # ── what could do it ──────────────────────────────────────────────────────────────────────
 
-    def doers(self, action: Action) -> list[ast.AST]:
+    def places_that_do(self, action: Action) -> list[ast.AST]:
         """Return each place of the program that does it, or names what does it."""
         if action not in self._doers:
             self._doers[action] = [each for module in self.modules for each in self._doers_in(module, action)]
@@ -95,19 +95,21 @@ class ClosedWorld:
         yield from (each for each in calls if self._has_kind(self.protocol.call(each), action))
         yield from (each for each in module.stores if self._has_kind(self.protocol.assignment(each), action))
         for name in sorted(action.names):
-            yield from (each for each in module.read_under(name) if self._names_it(module, each, action))
-        code = _code_of(action)
-        is_dynamic = not self._dynamic.isdisjoint(_CODE)
+            yield from (
+                each for each in module.read_under(name) if self._is_name_of_action(module, each, action)
+            )
+        code = _action_pattern(action)
+        is_dynamic = not self._dynamic_functions.isdisjoint(_CODE)
         for text in module.all(ast.Constant):
             if isinstance(text.value, str):
-                named = text.value in action.names and text in self._looked_up
+                named = text.value in action.names and text in self._lookup_texts
                 if named or (is_dynamic and code.search(text.value)):
                     yield text
 
     def _has_kind(self, found: "list[tuple[str, ast.expr, ast.expr | None]]", action: Action) -> bool:
         return any(kind in action.kinds for kind, _, _ in found)
 
-    def _names_it(self, module: SourceModule, node: ast.expr, action: Action) -> bool:
+    def _is_name_of_action(self, module: SourceModule, node: ast.expr, action: Action) -> bool:
         """Tell what an action's name stands for: the method of an object of its kinds, or a function of that name."""
         if isinstance(node, ast.Name):
             return self.resolver.functions.named(node) is None and bool(module.qualify(node))
@@ -134,28 +136,28 @@ class ClosedWorld:
         return not given and not home.inside(block, ast.Yield)
 
     @cached_property
-    def _dynamic(self) -> set[str]:
+    def _dynamic_functions(self) -> set[str]:
         """The functions by which a program runs texts or looks names up."""
         return self.modules[0].program.identifiers & {*_BY_TEXT, *_CODE}
 
     @cached_property
-    def _looked_up(self) -> set[ast.AST]:
+    def _lookup_texts(self) -> set[ast.AST]:
         """The texts by which the program looks something up: `getattr(opt, "zero_grad")`, be it by a variable."""
         calls = (call for name in _BY_TEXT for call in self.index.calls.get(name, ()))
         given = [each for call in calls for each in call.args]
-        return {text for each in given for text in self._texts_of(each)}
+        return {text for each in given for text in self._possible_texts(each)}
 
     @cached_property
     def _names_looked_up(self) -> set[object]:
         """What the texts say by which the program looks something up."""
-        return {text.value for text in self._looked_up if isinstance(text, ast.Constant)}
+        return {text.value for text in self._lookup_texts if isinstance(text, ast.Constant)}
 
-    def _texts_of(self, node: ast.expr) -> Iterator[ast.AST]:
+    def _possible_texts(self, node: ast.expr) -> Iterator[ast.AST]:
         """Yield the constants that an expression may stand for; of a loop's variable those that the loop goes over."""
-        found = each_once([node], self._behind_text, MAX_DEPTH)
+        found = walk_each_once([node], self._sources_of_text, MAX_DEPTH)
         return (each for each in found if isinstance(each, ast.Constant))
 
-    def _behind_text(self, node: ast.expr) -> list[ast.expr]:
+    def _sources_of_text(self, node: ast.expr) -> list[ast.expr]:
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
             return node.elts
         bindings = self.resolver.reaching(node) if isinstance(node, ast.Name) else []
@@ -172,10 +174,10 @@ class ClosedWorld:
 
     # ── calls of what was handed in ───────────────────────────────────────────────────────────
 
-    def _around(self, node: ast.AST) -> frozenset[Scope]:
+    def _running_scopes(self, node: ast.AST) -> frozenset[Scope]:
         """Return the functions that run while what stands at a node does: its own, and those that call it."""
 
-        def callers(scope: Scope) -> list[Scope]:
+        def calling_scopes(scope: Scope) -> list[Scope]:
             if not isinstance(scope, Function):
                 return []
             followed = self.modules[0].program.entered_from(scope)
@@ -183,30 +185,30 @@ class ClosedWorld:
                 self.index.scope_of[each] for each in (*self.resolver.functions.callers(scope), *followed)
             ]
 
-        return frozenset(each_once([self.index.scope_of[node]], callers, WITHOUT_END))
+        return frozenset(walk_each_once([self.index.scope_of[node]], calling_scopes, WITHOUT_END))
 
     def _open_calls(self, scopes: frozenset[Scope]) -> Iterator[ast.AST]:
         """Yield the calls of which nobody can say what they run."""
         for scope in sorted(scopes, key=lambda each: each.number):  # type: ignore[union-attr]
             home = self.modules[0].home(scope)
-            yield from (each for each in home.directly_in(scope, ast.Call) if self._is_open(home, each))
+            yield from (each for each in home.directly_in(scope, ast.Call) if self._is_open_call(home, each))
 
-    def _is_open(self, home: SourceModule, call: ast.Call) -> bool:
+    def _is_open_call(self, home: SourceModule, call: ast.Call) -> bool:
         """Tell a call for its effect of what came from out of sight, of what is left open here, of what is decorated so."""
         is_for_effect = isinstance(self.index.parents.get(call), ast.Expr)
         target = self.resolver.functions.target(call)
         if target is None:
             return is_for_effect and (
                 self._is_looked_up_by_variable(call.func)
-                or self._is_inherited(call.func)
+                or self._is_inherited_out_of_sight(call.func)
                 or (isinstance(call.func, ast.Name) and self._comes_from_outside(call.func))
-                or self._is_given_all(call)
+                or self._is_given_trainer_itself(call)
             )
         if isinstance(target, ast.Lambda):
             return False
-        if not leaves_alone(self.resolver, target):
+        if not has_transparent_decorators(self.resolver, target):
             return home.loop(call) is not None
-        if is_for_effect and raises_alone(target) and not home.program.entered_by(call) - {target}:
+        if is_for_effect and only_raises(target) and not home.program.entered_by(call) - {target}:
             return True
         inside = self.modules[0].home(target).directly_in(target, ast.Call)
         return any(self._is_looked_up_by_variable(each.func) for each in inside)
@@ -214,11 +216,11 @@ class ClosedWorld:
     def _is_looked_up_by_variable(self, node: ast.expr) -> bool:
         """Tell `getattr(self, name)` of a name that nobody knows, be it kept in a variable."""
         found = [node, *(self.resolver.definitions(node) if isinstance(node, ast.Name) else [])]
-        calls = [each for each in found if isinstance(each, ast.Call) and dotted(each.func) == "getattr"]
+        calls = [each for each in found if isinstance(each, ast.Call) and dotted_name(each.func) == "getattr"]
         names = [name for each in calls for name in each.args[1:2]]
-        return any(next(self._texts_of(name), None) is None for name in names)
+        return any(next(self._possible_texts(name), None) is None for name in names)
 
-    def _is_inherited(self, node: ast.expr) -> bool:
+    def _is_inherited_out_of_sight(self, node: ast.expr) -> bool:
         """Tell `self.after_step` of a class whose base is out of sight, which alone can have it."""
         if (
             not isinstance(node, ast.Attribute)
@@ -231,7 +233,7 @@ class ClosedWorld:
         has_it = any(node.attr in classes.attributes(each) for each in classes.lineage(owner))
         return not has_it and _has_base_out_of_sight(self.resolver, owner)
 
-    def _is_given_all(self, call: ast.Call) -> bool:
+    def _is_given_trainer_itself(self, call: ast.Call) -> bool:
         """Tell `hooks.fire(self)`: a call out of sight that is given the object itself which trains."""
         name = self.modules[0].qualify(call.func) or ""
         given = given_to(call)
@@ -269,17 +271,18 @@ class SteppersOutOfSight:
     def _was_given_optimizer(self, home: SourceModule, receiver: ast.expr) -> bool:
         """Tell so of an object, or of what it is a part of, that a call out of sight made."""
         while True:
-            made = [each for each in self._makers_of(home, receiver) if self._is_made_elsewhere(home, each)]
+            made = [each for each in self._maker_calls(home, receiver) if self._is_made_elsewhere(home, each)]
             if made and any(
-                self._holds_optimizer(home, each) for each in (*made, *self._given_later(home, receiver))
+                self._holds_optimizer(home, each)
+                for each in (*made, *self._values_given_later(home, receiver))
             ):
                 return True
             if not isinstance(receiver, ast.Attribute):
                 return False
             receiver = receiver.value
 
-    def _makers_of(self, home: SourceModule, held: ast.expr) -> list[ast.Call]:
-        items = items_gone_through(self.resolver, held)
+    def _maker_calls(self, home: SourceModule, held: ast.expr) -> list[ast.Call]:
+        items = iterated_items(self.resolver, held)
         origins = [each for item in items or [held] for each in value_origins(home, item)]
         return [each for each in origins if isinstance(each, ast.Call)]
 
@@ -296,17 +299,17 @@ class SteppersOutOfSight:
             and home.kind(call) is None
         )
 
-    def _given_later(self, home: SourceModule, held: ast.expr) -> Iterator[ast.expr]:
+    def _values_given_later(self, home: SourceModule, held: ast.expr) -> Iterator[ast.expr]:
         """Yield what an object is given by its other methods and by assignments: `trainer.optimizer = opt`."""
-        place = dotted(held)
+        place = dotted_name(held)
         if not place:
             return
         for call in home.all(ast.Call):
-            if isinstance(call.func, ast.Attribute) and dotted(call.func.value) == place:
+            if isinstance(call.func, ast.Attribute) and dotted_name(call.func.value) == place:
                 yield call
         for store in home.all(ast.Assign):
             parts = [each for each in store.targets if isinstance(each, ast.Attribute)]
-            if any(dotted(each.value) == place for each in parts):
+            if any(dotted_name(each.value) == place for each in parts):
                 yield store.value
 
     def _holds_optimizer(self, home: SourceModule, given: ast.expr) -> bool:
@@ -324,7 +327,7 @@ def losses_handed_on(module: SourceModule, scopes: frozenset[Scope]) -> Iterator
     for scope in sorted(scopes, key=lambda each: each.number):  # type: ignore[union-attr]
         home = module.home(scope)
         for call in home.directly_in(scope, ast.Call):
-            if _is_out_of_sight(home, call) and any(_has_graph(home, each) for each in given_to(call)):
+            if _is_out_of_sight(home, call) and any(_can_have_graph(home, each) for each in given_to(call)):
                 yield call
 
 
@@ -340,12 +343,12 @@ def _is_out_of_sight(home: SourceModule, call: ast.Call) -> bool:
     return not is_applied and functions.target(call) is None and functions.applied(call) is None
 
 
-def _has_graph(home: SourceModule, given: ast.expr) -> bool:
+def _can_have_graph(home: SourceModule, given: ast.expr) -> bool:
     """Tell a model, and a value that a model was applied for, be it through further operations."""
     if home.kind(given) in ("module", "ddp"):
         return True
 
-    def behind(node: ast.expr) -> list[ast.expr]:
+    def values_behind(node: ast.expr) -> list[ast.expr]:
         values = [each for each in home.definitions(node) if each is not None]
         bound = home.names.bindings(node) if isinstance(node, ast.Name) else []
         values += [each.value for each in bound if each.value is not None]
@@ -357,7 +360,8 @@ def _has_graph(home: SourceModule, given: ast.expr) -> bool:
 
     protocol = Protocol(home)
     return any(
-        isinstance(each, ast.Call) and protocol.is_forward(each) for each in each_once([given], behind)
+        isinstance(each, ast.Call) and protocol.is_forward(each)
+        for each in walk_each_once([given], values_behind)
     )
 
 
@@ -370,5 +374,5 @@ def _is_display(node: ast.expr | None) -> bool:
     return isinstance(node, (ast.List, ast.Tuple, ast.Set))
 
 
-def _code_of(action: Action) -> re.Pattern[str]:
+def _action_pattern(action: Action) -> re.Pattern[str]:
     return re.compile(rf"\b({'|'.join(sorted(action.names))})\s*\(")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from truestep.doctor.library.operations import SAME_NUMBERS, operations
 from truestep.doctor.source.arguments import argument_for
-from truestep.doctor.source.batches import LOADER, source_of
+from truestep.doctor.source.batches import LOADER, loader_of_loop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Binding, Class, Function, walk
 from truestep.doctor.source.values import argument, constant
@@ -36,7 +36,7 @@ def batch_origins(module: SourceModule, node: ast.expr) -> BatchOrigins:
         if place in seen:
             continue
         seen.add(place)
-        before = _before(module, *place)
+        before = _places_one_step_back(module, *place)
         found.is_whole &= before is not None and len(seen) < _MOST
         if not found.is_whole:
             break
@@ -46,11 +46,13 @@ def batch_origins(module: SourceModule, node: ast.expr) -> BatchOrigins:
     return found
 
 
-def _before(module: SourceModule, node: ast.expr, keys: tuple[object, ...]) -> list[Place] | None:
+def _places_one_step_back(
+    module: SourceModule, node: ast.expr, keys: tuple[object, ...]
+) -> list[Place] | None:
     """Return the places one step back: none where the value is made here, None where that can't be told."""
     match node:
         case ast.Name():
-            return None if _is_filled(module, node) else _origins_of_name(module, node, keys)
+            return None if _is_written_by_index(module, node) else _origins_of_name(module, node, keys)
         case ast.Subscript():
             return _origins_of_item(module, node, keys)
         case ast.IfExp():
@@ -58,20 +60,20 @@ def _before(module: SourceModule, node: ast.expr, keys: tuple[object, ...]) -> l
         case ast.Attribute() if node.attr == "data" or not module.definitions(node):
             return [(node.value, keys)] if node.attr == "data" else None
         case ast.Attribute():
-            return _all([(each, keys) for each in module.definitions(node)])
+            return _known_places([(each, keys) for each in module.definitions(node)])
         case ast.Call():
             return _origins_of_call(module, node, keys)
         case ast.DictComp() | ast.ListComp() if keys:
             return _origins_of_comprehension(node, keys)
-    return _part(node, keys) if keys else []
+    return _part_at_key(node, keys) if keys else []
 
 
-def _all(places: list[tuple[ast.expr | None, tuple[object, ...]]]) -> list[Place] | None:
+def _known_places(places: list[tuple[ast.expr | None, tuple[object, ...]]]) -> list[Place] | None:
     known = [(each, keys) for each, keys in places if each is not None]
     return known if known and len(known) == len(places) else None
 
 
-def _part(node: ast.expr, keys: tuple[object, ...]) -> list[Place] | None:
+def _part_at_key(node: ast.expr, keys: tuple[object, ...]) -> list[Place] | None:
     """Return what stands at a key of a tuple, list or dict that is written out."""
     key, left = keys[0], keys[1:]
     if isinstance(node, ast.Dict):
@@ -87,21 +89,21 @@ def _origins_of_item(
     module: SourceModule, node: ast.Subscript, keys: tuple[object, ...]
 ) -> list[Place] | None:
     if defined := module.definitions(node):
-        return _all([(each, keys) for each in defined])
+        return _known_places([(each, keys) for each in defined])
     key = constant(node.slice)
     if isinstance(key, str):
         return [(node.value, (key, *keys))]
-    if isinstance(key, int) and _is_batch(module, node.value):
+    if isinstance(key, int) and _is_batch_name(module, node.value):
         return [(node.value, (key, *keys))]
-    return [(node.value, keys)] if _is_fixed(node.slice) else None
+    return [(node.value, keys)] if _is_fixed_index(node.slice) else None
 
 
-def _is_batch(module: SourceModule, node: ast.expr) -> bool:
+def _is_batch_name(module: SourceModule, node: ast.expr) -> bool:
     """Tell a name that nothing in the program gives a value but a loop or a library: there, [0] is a part."""
     return isinstance(node, ast.Name) and module.definitions(node) in ([], [None])
 
 
-def _is_fixed(index: ast.expr) -> bool:
+def _is_fixed_index(index: ast.expr) -> bool:
     """Tell `[:, 1:]` from an index by a mask, by a length, or by one after the other."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     bounds = [
@@ -156,19 +158,19 @@ def _origins_of_binding(
 ) -> list[Place] | None:
     function = binding.parameter_of
     if function is not None:
-        calls = [*module.functions.callers(function), *_applications(module, function)]
+        calls = [*module.functions.callers(function), *_forward_calls(module, function)]
         given = [(argument_for(function, call, name), keys) for call in calls]
-        return _all(given) if given else _collated(module, None, keys)
+        return _known_places(given) if given else _collate_results(module, None, keys)
     if binding.how == "for":
         loop = module.enclosing(binding.node, ast.For)
-        place = _place_in(loop, binding.node) if loop is not None else None
-        return _collated(module, loop, (*place, *keys)) if place is not None else None
+        place = _position_in_batch(loop, binding.node) if loop is not None else None
+        return _collate_results(module, loop, (*place, *keys)) if place is not None else None
     if binding.value is None or binding.how not in ("assign", "unpack"):
         return None
     return [(binding.value, (*binding.position, *keys))]
 
 
-def _place_in(loop: ast.For, node: ast.AST) -> tuple[int, ...] | None:
+def _position_in_batch(loop: ast.For, node: ast.AST) -> tuple[int, ...] | None:
     """Return where a variable of a loop stands in a batch; what counts the batches stands before it."""
     target: ast.expr = loop.target
     counted = isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name)
@@ -180,22 +182,24 @@ def _place_in(loop: ast.For, node: ast.AST) -> tuple[int, ...] | None:
     return next(((index,) for index, each in enumerate(parts) if each is node), None)
 
 
-def _collated(module: SourceModule, loop: ast.For | None, keys: tuple[object, ...]) -> list[Place] | None:
+def _collate_results(
+    module: SourceModule, loop: ast.For | None, keys: tuple[object, ...]
+) -> list[Place] | None:
     """Return what the collate function of a loop's loader gives; of any in the program, where that is not in sight."""
     if not keys:
         return None
-    loader = source_of(module, loop) if loop is not None else None
+    loader = loader_of_loop(module, loop) if loop is not None else None
     if loader is not None:
-        functions = [module.functions.named(each) for each in _collate_given(module, loader)]
+        functions = [module.functions.named(each) for each in _collate_argument(module, loader)]
     else:
-        functions = [*module.program.answer(_collates)]
+        functions = [*module.program.answer(_collate_functions)]
     given = [
         each for function in functions if function is not None for each in module.functions.results(function)
     ]
     return [(each, keys) for each in given] or None
 
 
-def _collates(files: list[SourceModule]) -> list[Function]:
+def _collate_functions(files: list[SourceModule]) -> list[Function]:
     """Return the functions of a program that make batches of examples."""
     given = [
         word.value
@@ -208,13 +212,13 @@ def _collates(files: list[SourceModule]) -> list[Function]:
     return list(dict.fromkeys(each for each in found if each is not None))
 
 
-def _collate_given(module: SourceModule, loader: ast.Call) -> Iterator[ast.expr]:
+def _collate_argument(module: SourceModule, loader: ast.Call) -> Iterator[ast.expr]:
     at, name = (6, "collate_fn") if module.qualify(loader.func) == LOADER else (None, "collate")
     if (given := argument(loader, at, name)) is not None:
         yield given
 
 
-def _is_filled(module: SourceModule, name: ast.Name) -> bool:
+def _is_written_by_index(module: SourceModule, name: ast.Name) -> bool:
     """Tell whether places of a tensor are set where it is named so: `labels[labels == pad] = -100`."""
     scope = module.scope(name)
     for node in walk(scope):
@@ -229,17 +233,17 @@ def _is_filled(module: SourceModule, name: ast.Name) -> bool:
     return False
 
 
-def _applications(module: SourceModule, function: Function) -> list[ast.Call]:
+def _forward_calls(module: SourceModule, function: Function) -> list[ast.Call]:
     """Return the calls of objects whose forward a function is; none for any other function."""
     owner = module.resolver.index.parents.get(function)
     if getattr(function, "name", "") != "forward" or not isinstance(owner, ast.ClassDef):
         return []
-    classes = [owner, *module.classes.heirs(owner)]
-    applied = module.program.answer(_applied)
+    classes = [owner, *module.classes.subclasses_of(owner)]
+    applied = module.program.answer(_object_calls_by_class)
     return [call for each in classes for call in applied.get(each, [])]
 
 
-def _applied(files: list[SourceModule]) -> dict[Class, list[ast.Call]]:
+def _object_calls_by_class(files: list[SourceModule]) -> dict[Class, list[ast.Call]]:
     """Return the calls of objects of the program's classes, by the class."""
     found: dict[Class, list[ast.Call]] = {}
     for module in files:

@@ -18,7 +18,7 @@ from truestep.doctor.source.frames import (
     UnknownValue,
     World,
 )
-from truestep.doctor.source.names import Binding, Class, Function, Index, dotted, is_none
+from truestep.doctor.source.names import Binding, Class, Function, Index, dotted_name, is_none
 from truestep.doctor.source.resolving import Resolver
 
 MAX_STEPS = 12  # from a name back to where its value was made
@@ -60,15 +60,15 @@ class CallFrames(ExpressionValues):
         made, before = value, len(self.asked)
         for _ in range(MAX_STEPS if self._depth < MAX_DEPTH else 0):
             self._depth += 1
-            found = self._one_step(made)
+            found = self._origin_one_step_back(made)
             self._depth -= 1
             if found is None:
                 break
             made = found
-        self._origins[place] = made, self._asked_since(before, place)
+        self._origins[place] = made, self._variables_asked_since(before, place)
         return made
 
-    def _asked_since(self, before: int, place: _Place) -> tuple[str, ...]:
+    def _variables_asked_since(self, before: int, place: _Place) -> tuple[str, ...]:
         """Return what was asked of the world for the answer about a place."""
         if len(self.asked) == before:
             return ()
@@ -89,18 +89,18 @@ class CallFrames(ExpressionValues):
         self._entry = entry
         self._of_world.clear()
 
-    def _one_step(self, value: LocatedExpression) -> LocatedExpression | None:
+    def _origin_one_step_back(self, value: LocatedExpression) -> LocatedExpression | None:
         match value.node:
             case ast.Name():
-                return self._of_name(value.node, value.context)
+                return self._origin_of_name(value.node, value.context)
             case ast.Attribute():
-                return self._of_attribute(value.node, value.context)
+                return self._sources_of_attribute(value.node, value.context)
             case ast.Call():
-                return self._of_call(value.node, value.context)
+                return self._origin_of_call(value.node, value.context)
             case ast.Subscript(slice=ast.Constant(value=key)):
                 base = self.origin(LocatedExpression(value.node.value, value.context))
-                part = _only(self.resolver.part_of(base.node, key), base.context)
-                return part or _only(self.resolver.definitions(value.node), value.context)
+                part = _only_value(self.resolver.part_of(base.node, key), base.context)
+                return part or _only_value(self.resolver.definitions(value.node), value.context)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 decided = self.test(LocatedExpression(test, value.context))
                 if not isinstance(decided, UnknownValue):
@@ -109,22 +109,24 @@ class CallFrames(ExpressionValues):
                 return LocatedExpression(given, value.context)
         return None
 
-    def _of_name(self, name: ast.Name, context: CallFrame) -> LocatedExpression | None:
+    def _origin_of_name(self, name: ast.Name, context: CallFrame) -> LocatedExpression | None:
         if name not in self._only_bindings:
             self._only_bindings[name] = _only_binding(self.resolver, name)
         binding = self._only_bindings[name]
         if binding is None:
             return None
         if binding.how == "parameter":
-            return _argument(binding.parameter_of, name.id, context)
+            return _argument_in_frame(binding.parameter_of, name.id, context)
         scope = self.index.scope_of[binding.node]
         home = context.of(scope if isinstance(scope, Function) else None) or TOP
         assert binding.value is not None
         if binding.how == "assign":
             return LocatedExpression(binding.value, home)
-        return self._unpacked(LocatedExpression(binding.value, home), binding.position)
+        return self._origin_of_unpacked(LocatedExpression(binding.value, home), binding.position)
 
-    def _unpacked(self, value: LocatedExpression, position: tuple[int, ...]) -> LocatedExpression | None:
+    def _origin_of_unpacked(
+        self, value: LocatedExpression, position: tuple[int, ...]
+    ) -> LocatedExpression | None:
         for place in position:
             made = self.origin(value)
             if isinstance(made.node, ast.Call):
@@ -133,24 +135,24 @@ class CallFrames(ExpressionValues):
                 if len(given) != 1 or inside is None:
                     return None
                 made = self.origin(LocatedExpression(given[0], inside))
-            found = _only(self.resolver.part_of(made.node, place), made.context)
+            found = _only_value(self.resolver.part_of(made.node, place), made.context)
             if found is None:
                 return None
             value = found
         return value
 
-    def _of_attribute(self, node: ast.Attribute, context: CallFrame) -> LocatedExpression | None:
+    def _sources_of_attribute(self, node: ast.Attribute, context: CallFrame) -> LocatedExpression | None:
         if node.attr not in self.index.held and node.attr not in self.index.keywords:
             return None
         base = self.origin(LocatedExpression(node.value, context))
         owner = self.class_of(base)
         if owner is not None:
-            return self._of_object(base, owner, node.attr)
+            return self._origin_in_object(base, owner, node.attr)
         tree = self.resolver.names.module_named(node.value)
         bindings = self.resolver.names.exported(tree, node.attr) if tree is not None else []
         if len(bindings) == 1 and bindings[0].how == "assign" and bindings[0].value is not None:
             return LocatedExpression(bindings[0].value, TOP)
-        return _carried(self, base, node.attr)
+        return _origin_carried_by_object(self, base, node.attr)
 
     def class_of(self, made: LocatedExpression) -> Class | None:
         """Return the class of an object, by the call that made it or by what its name can be."""
@@ -158,16 +160,16 @@ class CallFrames(ExpressionValues):
             return owner
         return self.resolver.classes.of(made.node)
 
-    def _of_object(self, base: LocatedExpression, owner: Class, name: str) -> LocatedExpression | None:
+    def _origin_in_object(self, base: LocatedExpression, owner: Class, name: str) -> LocatedExpression | None:
         """Return what an attribute was given when the object was made."""
         if (owner, name) not in self._given_once:
-            self._given_once[owner, name] = _only_given(self.resolver, owner, name)
+            self._given_once[owner, name] = _only_attribute_binding(self.resolver, owner, name)
         binding = self._given_once[owner, name]
         if binding is None:
             return None
         assert binding.value is not None
         if self.index.is_option(binding):
-            option = _option_given(base, name)
+            option = _option_values(base, name)
             if option is None or option:
                 return option[0] if option else None
         scope = self.index.scope_of[binding.node]
@@ -175,7 +177,7 @@ class CallFrames(ExpressionValues):
         context = self._method_context(base, function)
         if binding.how == "assign":
             return LocatedExpression(binding.value, context)
-        return self._unpacked(LocatedExpression(binding.value, context), binding.position)
+        return self._origin_of_unpacked(LocatedExpression(binding.value, context), binding.position)
 
     def _method_context(self, base: LocatedExpression, function: Function | None) -> CallFrame:
         """Return a call of a method of this object: of its constructor, by which it was made."""
@@ -186,7 +188,7 @@ class CallFrames(ExpressionValues):
         frame = CallFrame(function, {"self": base}, None, base.context.number)
         return self._frames.setdefault((function, base.node, base.context, "made"), frame)
 
-    def _of_call(self, call: ast.Call, context: CallFrame) -> LocatedExpression | None:
+    def _origin_of_call(self, call: ast.Call, context: CallFrame) -> LocatedExpression | None:
         inner = self.resolver.classes.unwrapped(call)
         if inner is not None:
             return LocatedExpression(inner, context)
@@ -222,7 +224,7 @@ class CallFrames(ExpressionValues):
         """Return the context in which a function runs when it is called so: the same one in every world."""
         key = (function, call, context)
         if key not in self._frames:
-            arguments = self._arguments(function, call, context)
+            arguments = self._argument_values(function, call, context)
             self._frames[key] = CallFrame(function, arguments, context, hash((id(call), context.number)))
         return self._frames[key]
 
@@ -233,7 +235,7 @@ class CallFrames(ExpressionValues):
         frame = CallFrame(function, known, context, context.number)
         return self._frames.setdefault((function, who, context), frame)
 
-    def _arguments(
+    def _argument_values(
         self, function: Function, call: ast.Call, context: CallFrame
     ) -> dict[str, LocatedExpression]:
         if (function, call) not in self._given:
@@ -246,7 +248,7 @@ class CallFrames(ExpressionValues):
             receiver = call if made else call.func
             if not made and isinstance(call.func, ast.Attribute) and _is_method_call(call, function):
                 receiver = call.func.value
-            arguments["self"] = _receiver(receiver, context)
+            arguments["self"] = _receiver_object(receiver, context)
         return arguments
 
     # ── identity ──────────────────────────────────────────────────────────────────────────────
@@ -260,25 +262,25 @@ class CallFrames(ExpressionValues):
             return known[0]
         self._keys[place] = "?", ()  # a cycle ends here
         before = len(self.asked)
-        found = self._key(value)
-        self._keys[place] = found, self._asked_since(before, place)
+        found = self._make_key(value)
+        self._keys[place] = found, self._variables_asked_since(before, place)
         return found
 
-    def _key(self, value: LocatedExpression) -> str:
+    def _make_key(self, value: LocatedExpression) -> str:
         node, context = value.node, value.context
         if isinstance(node, ast.Attribute):
             return self._key_of_attribute(node, context)
-        if (before := self._one_step(value)) is not None:
+        if (before := self._origin_one_step_back(value)) is not None:
             return self.key(before)
         if isinstance(node, ast.Name):
             return self._key_of_name(node, context)
         if isinstance(node, ast.Subscript):
             return f"{self.key(LocatedExpression(node.value, context))}[{ast.unparse(node.slice)}]"
-        return f"{_given_name(self.index, node)}@{self._place(node)}:{context.number}"
+        return f"{_name_kept_by_maker(self.index, node)}@{self._node_address(node)}:{context.number}"
 
     def _key_of_attribute(self, node: ast.Attribute, context: CallFrame) -> str:
         """A part is known by its whole: `self.body`, made with the model, as the model's; what was handed in as itself."""
-        made = self._of_attribute(node, context)
+        made = self._sources_of_attribute(node, context)
         whole = self.origin(LocatedExpression(node.value, context))
         if made is not None:
             source = self.origin(made)
@@ -298,9 +300,9 @@ class CallFrames(ExpressionValues):
         """Return the name of the variable that a binding gives its first value."""
         scope = self.index.scope_of[binding]
         home = context.of(scope) if isinstance(scope, Function) else None
-        return f"{name}@{self._place(binding)}:{home.number if home else 0}"
+        return f"{name}@{self._node_address(binding)}:{home.number if home else 0}"
 
-    def _place(self, node: ast.AST) -> str:
+    def _node_address(self, node: ast.AST) -> str:
         if node not in self._places:
             line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
             self._places[node] = f"{id(self.index.tree_of(node))}:{line}:{column}"
@@ -319,10 +321,12 @@ class CallFrames(ExpressionValues):
         if isinstance(value.node, (ast.Name, ast.Attribute, ast.Subscript)):
             return self.key(value)
         # an expression begins where its first part does: the kind tells them apart
-        return f"({type(value.node).__name__}:{self._place(value.node)}:{value.context.number})"
+        return f"({type(value.node).__name__}:{self._node_address(value.node)}:{value.context.number})"
 
 
-def _carried(contexts: CallFrames, base: LocatedExpression, name: str) -> LocatedExpression | None:
+def _origin_carried_by_object(
+    contexts: CallFrames, base: LocatedExpression, name: str
+) -> LocatedExpression | None:
     """Return what an object of no class in sight was given as an attribute, where it was once, in the call that made it."""
     if given := contexts.resolver.carried.given_by_name(base.node, name):
         return LocatedExpression(given[0], base.context)
@@ -347,24 +351,24 @@ def _only_binding(resolver: Resolver, name: ast.Name) -> Binding | None:
     return binding if binding.value is not None and binding.how in ("assign", "unpack") else None
 
 
-def _only_given(resolver: Resolver, owner: Class, name: str) -> Binding | None:
+def _only_attribute_binding(resolver: Resolver, owner: Class, name: str) -> Binding | None:
     """Return what gives an attribute its value, where that is one assignment."""
     bindings = resolver.attribute_bindings(owner, name)
     given = [each for each in bindings if each.value is not None and not is_none(each.value)]
     return given[0] if len(given) == 1 and given[0].how in ("assign", "unpack") else None
 
 
-def _only(parts: list[ast.expr | None] | None, context: CallFrame) -> LocatedExpression | None:
+def _only_value(parts: list[ast.expr | None] | None, context: CallFrame) -> LocatedExpression | None:
     given = [each for each in parts or () if each is not None]
     return LocatedExpression(given[0], context) if parts and len(given) == len(parts) == 1 else None
 
 
-def _argument(function: Function | None, name: str, context: CallFrame) -> LocatedExpression | None:
+def _argument_in_frame(function: Function | None, name: str, context: CallFrame) -> LocatedExpression | None:
     home = context.of(function)
     return home.arguments.get(name) if home is not None and function is not None else None
 
 
-def _option_given(base: LocatedExpression, name: str) -> list[LocatedExpression] | None:
+def _option_values(base: LocatedExpression, name: str) -> list[LocatedExpression] | None:
     """Return what an object in sight was made with for an option; nothing where it was left out: `Config()`."""
     call = base.node
     if not isinstance(call, ast.Call) or call.args or any(word.arg is None for word in call.keywords):
@@ -376,7 +380,7 @@ def _is_method_call(call: ast.Call, function: Function) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr == getattr(function, "name", "")
 
 
-def _receiver(node: ast.expr, context: CallFrame) -> LocatedExpression:
+def _receiver_object(node: ast.expr, context: CallFrame) -> LocatedExpression:
     """`super().method()` runs on the object itself."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
         own = context.arguments.get("self")
@@ -385,14 +389,14 @@ def _receiver(node: ast.expr, context: CallFrame) -> LocatedExpression:
     return LocatedExpression(node, context)
 
 
-def _given_name(index: Index, node: ast.expr) -> str:
+def _name_kept_by_maker(index: Index, node: ast.expr) -> str:
     """Return the name under which the maker of an object keeps it."""
     parent = index.parents.get(node)
     targets = parent.targets if isinstance(parent, ast.Assign) else []
-    return next((name.rsplit(".", 1)[-1] for each in targets if (name := dotted(each))), "")
+    return next((name.rsplit(".", 1)[-1] for each in targets if (name := dotted_name(each))), "")
 
 
-def forward_entered(contexts: CallFrames, call: ast.Call, context: CallFrame) -> CallFrame | None:
+def forward_frame(contexts: CallFrames, call: ast.Call, context: CallFrame) -> CallFrame | None:
     """Return the context of the forward that a call of a module runs."""
     if isinstance(call.func, ast.Lambda):
         return None

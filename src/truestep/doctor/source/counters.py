@@ -6,7 +6,7 @@ import re
 from collections.abc import Set as AbstractSet
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, last_part, walk
+from truestep.doctor.source.names import dotted_name, last_part, walk
 from truestep.doctor.source.once import asked_once
 
 _COUNTS = ("range", "enumerate", "trange", "count")
@@ -34,7 +34,7 @@ def is_named_as_counter(name: str) -> bool:
 
 
 def _counted_by_name(module: SourceModule, node: ast.Name | ast.Attribute, depth: int) -> set[ast.AST] | None:
-    found = _added_to(module, node) | _driven_by(module, node)
+    found = _loops_adding_to(module, node) | _loops_driving(module, node)
     if found:
         return found
     values = module.definitions(node)
@@ -45,10 +45,12 @@ def _counted_by_name(module: SourceModule, node: ast.Name | ast.Attribute, depth
     return set[ast.AST]().union(*known) if known or not parts else None
 
 
-def _added_to(module: SourceModule, node: ast.expr) -> set[ast.AST]:
+def _loops_adding_to(module: SourceModule, node: ast.expr) -> set[ast.AST]:
     """Return the loops around `step += 1`."""
-    home, place = module.home(node), dotted(node)
-    added = [each for each in home.stores if isinstance(each, ast.AugAssign) and dotted(each.target) == place]
+    home, place = module.home(node), dotted_name(node)
+    added = [
+        each for each in home.stores if isinstance(each, ast.AugAssign) and dotted_name(each.target) == place
+    ]
     mine = [
         each
         for each in added
@@ -61,7 +63,7 @@ def _added_to(module: SourceModule, node: ast.expr) -> set[ast.AST]:
     }
 
 
-def _driven_by(module: SourceModule, node: ast.expr) -> set[ast.AST]:
+def _loops_driving(module: SourceModule, node: ast.expr) -> set[ast.AST]:
     """Return the loops that give a name the numbers one after the other."""
     loops = (
         [each.node for each in module.names.bindings(node) if each.how == "for"]
@@ -71,22 +73,22 @@ def _driven_by(module: SourceModule, node: ast.expr) -> set[ast.AST]:
     found: set[ast.AST] = set()
     for loop in loops:
         above = loop if isinstance(loop, ast.For) else module.enclosing(loop, ast.For)
-        if above is not None and _is_number(above, dotted(node) or ""):
+        if above is not None and _is_loop_number(above, dotted_name(node) or ""):
             found.add(above)
     return found
 
 
-def _is_number(loop: ast.For, name: str) -> bool:
+def _is_loop_number(loop: ast.For, name: str) -> bool:
     """Tell the name that counts: all of `for i in range(...)`, the first of `for i, x in enumerate(...)`."""
     calls = [last_part(each.func) for each in walk(loop.iter) if isinstance(each, ast.Call)]
     first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else loop.target
-    return any(each in _COUNTS for each in calls) and dotted(first) == name
+    return any(each in _COUNTS for each in calls) and dotted_name(first) == name
 
 
-def is_made_anew(module: SourceModule, loop: ast.AST, model: ast.expr) -> bool:
+def is_model_made_anew(module: SourceModule, loop: ast.AST, model: ast.expr) -> bool:
     """Tell whether each iteration of a loop makes the model anew: in the loop, or in the function that it calls."""
     stores = [each for each in walk(loop) if isinstance(each, (ast.Name, ast.Attribute))]
-    if any(isinstance(each.ctx, ast.Store) and dotted(each) == dotted(model) for each in stores):
+    if any(isinstance(each.ctx, ast.Store) and dotted_name(each) == dotted_name(model) for each in stores):
         return True
     scope = module.scope(model)
     made = [each for each in [model, *module.definitions(model)] if isinstance(each, ast.Call)]

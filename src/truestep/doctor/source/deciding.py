@@ -73,15 +73,15 @@ class ExpressionValues(ABC):
         is_outermost = self._looked_at == 0
         self._looked_at += 1
         try:
-            return self._value(value) if self._looked_at <= MAX_PARTS else UNKNOWN
+            return self._evaluate_expression(value) if self._looked_at <= MAX_PARTS else UNKNOWN
         finally:
             if is_outermost:
                 self._looked_at = 0
 
-    def _value(self, value: LocatedExpression) -> Any:
+    def _evaluate_expression(self, value: LocatedExpression) -> Any:
         node, context = value.node, value.context
         if type(node) in _VARIABLES:  # most are, and a `match` asks for each kind in turn
-            return self._of_variable(value)
+            return self._value_of_variable(value)
         match node:
             case ast.Constant():
                 return node.value
@@ -92,29 +92,29 @@ class ExpressionValues(ABC):
                 inner = self.value(LocatedExpression(node.operand, context))
                 return -inner if isinstance(inner, (int, float)) else UNKNOWN
             case ast.BoolOp():
-                return self._combined(node, context)
+                return self._evaluate_bool_operation(node, context)
             case ast.Compare() if len(node.ops) == 1:
-                return self._compared(node, context)
+                return self._evaluate_comparison(node, context)
             case ast.BinOp():
-                return self._computed(node, context)
+                return self._evaluate_arithmetic(node, context)
             case ast.Call(func=ast.Name(id="bool" | "int"), args=[given]):
                 return self.value(LocatedExpression(given, context))
-            case ast.Call(func=ast.Name(id="len")) if (run := self._run()) is not None:
+            case ast.Call(func=ast.Name(id="len")) if (run := self._running_loop()) is not None:
                 return run.num_batches
-        return self._of_variable(value)
+        return self._value_of_variable(value)
 
-    def _run(self) -> LoopState | None:
+    def _running_loop(self) -> LoopState | None:
         """Return the loop that is run, noting that it was asked for."""
         self.asked.append(_RUN)
         return self.running
 
-    def _chosen(self, name: str) -> Any:
+    def _value_chosen_by_world(self, name: str) -> Any:
         """Return the value that the world gives a variable, noting that it was asked for."""
         self.asked.append(name)
         return self.world.get(name, UNKNOWN)
 
-    def _of_variable(self, value: LocatedExpression) -> Any:
-        run = self._run() if self.running is not None else None
+    def _value_of_variable(self, value: LocatedExpression) -> Any:
+        run = self._running_loop() if self.running is not None else None
         if run is not None and (known := run.known(self.slot(value), value.node)):
             return known[0]
         name = self.variable(value)
@@ -127,14 +127,14 @@ class ExpressionValues(ABC):
                 return self.value(made)
         return UNKNOWN
 
-    def _combined(self, node: ast.BoolOp, context: CallFrame) -> Any:
+    def _evaluate_bool_operation(self, node: ast.BoolOp, context: CallFrame) -> Any:
         values = [self.test(LocatedExpression(each, context)) for each in node.values]
         deciding = isinstance(node.op, ast.Or)
         if any(not isinstance(each, UnknownValue) and each is deciding for each in values):
             return deciding
         return UNKNOWN if any(isinstance(each, UnknownValue) for each in values) else not deciding
 
-    def _compared(self, node: ast.Compare, context: CallFrame) -> Any:
+    def _evaluate_comparison(self, node: ast.Compare, context: CallFrame) -> Any:
         sides = LocatedExpression(node.left, context), LocatedExpression(node.comparators[0], context)
         if isinstance(node.ops[0], (ast.In, ast.NotIn)):
             found = self._evaluate_membership(sides[0], node.comparators[0])
@@ -142,7 +142,7 @@ class ExpressionValues(ABC):
         found = compare(node.ops[0], *(self.value(each) for each in sides))
         if not isinstance(found, UnknownValue):
             return found
-        return self._chosen(self.variable(LocatedExpression(node, context)))
+        return self._value_chosen_by_world(self.variable(LocatedExpression(node, context)))
 
     def _evaluate_membership(self, value: LocatedExpression, options: ast.expr) -> Any:
         left = self.value(value)
@@ -152,10 +152,10 @@ class ExpressionValues(ABC):
         values = [self.value(LocatedExpression(each, value.context)) for each in options.elts]  # type: ignore[attr-defined]
         return UNKNOWN if any(isinstance(each, UnknownValue) for each in values) else left in values
 
-    def _computed(self, node: ast.BinOp, context: CallFrame) -> Any:
+    def _evaluate_arithmetic(self, node: ast.BinOp, context: CallFrame) -> Any:
         left, right = (self.value(LocatedExpression(each, context)) for each in (node.left, node.right))
         if isinstance(node.op, ast.Mod) and isinstance(right, UnknownValue):
-            right = run.window if (run := self._run()) is not None else right
+            right = run.window if (run := self._running_loop()) is not None else right
         return compute(node.op, left, right)
 
 

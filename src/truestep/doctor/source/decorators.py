@@ -3,7 +3,7 @@
 
 import ast
 
-from truestep.doctor.source.names import Function, one_of
+from truestep.doctor.source.names import Function, common_answer
 from truestep.doctor.source.once import answered_once
 from truestep.doctor.source.resolving import Resolver
 
@@ -18,15 +18,15 @@ _TRANSPARENT = (
 _BUILTIN = ("staticmethod", "classmethod", "property")
 
 
-def leaves_alone(resolver: Resolver, function: Decorated) -> bool:
+def has_transparent_decorators(resolver: Resolver, function: Decorated) -> bool:
     """Tell whether each decorator of a function is one of a library that only wraps it, or one that is followed."""
     return all(
-        _is_of_library(resolver, each) or wrapper_made_by(resolver, each) is not None
+        _is_transparent_decorator(resolver, each) or wrapper_made_by(resolver, each) is not None
         for each in function.decorator_list
     )
 
 
-def _is_of_library(resolver: Resolver, decorator: ast.expr) -> bool:
+def _is_transparent_decorator(resolver: Resolver, decorator: ast.expr) -> bool:
     made = decorator.func if isinstance(decorator, ast.Call) else decorator
     name = resolver.names.qualify(made) or ""
     if name in _BUILTIN or name.startswith(_TRANSPARENT):
@@ -42,13 +42,13 @@ def wrapper_made_by(resolver: Resolver, decorator: ast.expr) -> Decoration | Non
     """
     if isinstance(decorator, ast.Call):
         factory = resolver.functions.target(decorator)
-        made = _only_inner(resolver, factory) if isinstance(factory, Decorated) else None
+        made = _only_inner_function(resolver, factory) if isinstance(factory, Decorated) else None
     else:
         named = resolver.functions.named(decorator)
         made = named if isinstance(named, Decorated) else None
     if made is None or len(made.args.args) != 1:
         return None
-    wrapper = _only_inner(resolver, made)
+    wrapper = _only_inner_function(resolver, made)
     if wrapper is None or not _only_calls(resolver, made, wrapper):
         return None
     return made, wrapper
@@ -69,9 +69,9 @@ def calls_parameter(resolver: Resolver, call: ast.Call, made: Function) -> bool:
     return len(bindings) == 1 and bindings[0].parameter_of is made
 
 
-def _only_inner(resolver: Resolver, function: Decorated) -> Decorated | None:
+def _only_inner_function(resolver: Resolver, function: Decorated) -> Decorated | None:
     """Return the function defined in another that is all it returns."""
-    only = one_of(map(resolver.functions.named, resolver.functions.results(function)))
+    only = common_answer(map(resolver.functions.named, resolver.functions.results(function)))
     return only if isinstance(only, Decorated) and resolver.index.scope_of[only] is function else None
 
 

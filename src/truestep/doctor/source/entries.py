@@ -41,19 +41,19 @@ class ProgramEntries:
         self._reached: dict[Root, EntryReach] = {}
 
     @cached_property
-    def _first(self) -> list[Root]:
+    def _unconditional_roots(self) -> list[Root]:
         """What is entered whatever the rest of the program does: the files, and what nothing calls."""
         called = {each.function for run in self.tracer.engines.values() for each in run.calls}
         files = [tree for tree in self._modules if tree in self.tracer.eventful]
         own = [
             each
-            for each in self._functions
+            for each in self._eventful_functions
             if each not in called and not self._resolver.functions.callers(each)
         ]
         return [*files, *own]
 
     @cached_property
-    def _functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    def _eventful_functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         every = (each for module in self._modules.values() for each in module.named_functions)
         return [each for each in every if each in self.tracer.eventful]
 
@@ -62,7 +62,7 @@ class ProgramEntries:
         """The places by their files: the body, functions that nothing enters, and the first of each circle."""
         found: dict[ast.Module, list[Root]] = {tree: [] for tree in self._modules}
         entered: set[ast.AST] = set()
-        for root in [*self._first, *self._functions]:
+        for root in [*self._unconditional_roots, *self._eventful_functions]:
             if root not in entered:
                 found[self._resolver.index.tree_of(root)].append(root)
                 entered |= {root, *self.reached(root).functions}
@@ -71,7 +71,7 @@ class ProgramEntries:
     def follow(self, root: Root) -> list[Trace]:
         """Return what happens from one place."""
         if root not in self._traces:
-            self._traces[root] = found = self.tracer.worlds_of(root)
+            self._traces[root] = found = self.tracer.trace_each_world(root)
             loops = [loop for trace in found if trace.complete for loop in trace.learning_loops()]
             training = {frame.node for loop in loops for frame in loop.path if frame.kind == "loop"}
             functions = frozenset(self.tracer.entered & self.tracer.eventful)
@@ -86,17 +86,21 @@ class ProgramEntries:
 
     def prepare(self) -> None:
         """Find what is needed wherever the program is followed from."""
-        assert self._first is not None
+        assert self._unconditional_roots is not None
 
     def told_of(self, tree: ast.Module) -> list[ToldReach]:
         """Return what is reached from the places in a file that are entered whatever the rest does, for other processes."""
         told: list[ToldReach] = []
-        for root in self._first:
+        for root in self._unconditional_roots:
             if self._resolver.index.tree_of(root) is tree:
                 reach = self.reached(root)
-                functions = [self._address(each) for each in reach.functions]
+                functions = [self._node_address(each) for each in reach.functions]
                 told.append(
-                    (self._address(root), functions, [self._address(each) for each in reach.training])
+                    (
+                        self._node_address(root),
+                        functions,
+                        [self._node_address(each) for each in reach.training],
+                    )
                 )
         return told
 
@@ -104,21 +108,21 @@ class ProgramEntries:
         """Believe what other processes found: a place is followed here only if its traces are asked for."""
         modules = list(self._modules.values())
 
-        def at(address: Address) -> Any:
+        def node_at(address: Address) -> Any:
             place, kind, number = address
             found = modules[place].all(kind)
             return found[bisect_left(found, number, key=attrgetter("number"))]
 
         for root, functions, training in told:
-            reach = EntryReach(frozenset(map(at, functions)), frozenset(map(at, training)))
-            self._reached.setdefault(at(root), reach)
+            reach = EntryReach(frozenset(map(node_at, functions)), frozenset(map(node_at, training)))
+            self._reached.setdefault(node_at(root), reach)
 
     @cached_property
-    def _places(self) -> dict[ast.Module, int]:
+    def _file_numbers(self) -> dict[ast.Module, int]:
         return {tree: place for place, tree in enumerate(self._modules)}
 
-    def _address(self, node: Any) -> Address:
-        return self._places[self._resolver.index.tree_of(node)], type(node), node.number
+    def _node_address(self, node: Any) -> Address:
+        return self._file_numbers[self._resolver.index.tree_of(node)], type(node), node.number
 
     def traces_of(self, tree: ast.Module) -> list[Trace]:
         """Return the traces that start in a file."""

@@ -29,13 +29,13 @@ class EventfulFunctions:
         self._targets: dict[ast.Call, list[Function]] = {}  # what each call may run
         self._by_name: dict[ast.Call, str] = {}  # of calls whose object nobody knows: any method of that name
         self._names: set[str] = set()  # of the methods that matter
-        self.found = self._eventful()
+        self.found = self._find_eventful()
 
     def may_be_run_by(self, call: ast.Call) -> bool:
         """Tell whether a call may run a function that matters."""
         return self._by_name.get(call, "") in self._names or not self.found.isdisjoint(self._targets[call])
 
-    def _eventful(self) -> set[ast.AST]:
+    def _find_eventful(self) -> set[ast.AST]:
         """Return the functions in which something of the protocol happens, be it in what they call."""
         found: set[ast.AST] = set()
         callers: dict[ast.AST | str, set[ast.AST]] = {}
@@ -44,7 +44,7 @@ class EventfulFunctions:
             for call in module.all(ast.Call):
                 if self.protocol.call(call):
                     found.add(scopes[call])
-                targets = self._targets[call] = list(self._targets_of(call))
+                targets = self._targets[call] = list(self._possible_targets(call))
                 named = [self._by_name[call]] if call in self._by_name else []
                 for target in (*targets, *named):
                     callers.setdefault(target, set()).add(scopes[call])
@@ -66,20 +66,20 @@ class EventfulFunctions:
             found |= further
         return found
 
-    def _targets_of(self, call: ast.Call) -> Iterator[Function]:
+    def _possible_targets(self, call: ast.Call) -> Iterator[Function]:
         """Yield the functions of the program that a call may run."""
         resolver = self.resolver
         run, closure = resolver.functions.called(call), self.protocol.closure(call)
         for each in ([closure] if closure is not None else []) + resolver.functions.all_called(call):
             yield each
             yield from (wrapper for _, wrapper in decorations(resolver, each))
-        yield from self._decorated(call)
+        yield from self._decorated_functions(call)
         if call in self.engines:
             yield from (each.function for each in self.engines[call].calls)
-        if run is None and isinstance(call.func, ast.Attribute) and not self._is_of_library(call.func):
+        if run is None and isinstance(call.func, ast.Attribute) and not self._is_library_function(call.func):
             self._by_name[call] = call.func.attr  # which of them runs may be clear only in the call's context
 
-    def _decorated(self, call: ast.Call) -> Iterator[Function]:
+    def _decorated_functions(self, call: ast.Call) -> Iterator[Function]:
         """Yield what a wrapper stands for, where it calls what its decorator was given."""
         wrappers = wrappers_of(self.resolver)
         scope = self.resolver.index.scope_of[call]
@@ -87,6 +87,6 @@ class EventfulFunctions:
         if isinstance(made, Function) and calls_parameter(self.resolver, call, made):
             yield from wrappers[scope]  # type: ignore[index]
 
-    def _is_of_library(self, function: ast.Attribute) -> bool:
+    def _is_library_function(self, function: ast.Attribute) -> bool:
         """Tell `torch.load`: no class of the program has it, whatever the context."""
         return "." in (self.resolver.names.qualify(function) or "")

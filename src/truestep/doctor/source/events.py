@@ -91,7 +91,7 @@ class Trace:
     worlds: "list[Trace]" = field(default_factory=list)  # all traces of the entry, this among them
 
     @cached_property
-    def _by_kind(self) -> dict[str, list[TraceEvent]]:
+    def _events_by_kind(self) -> dict[str, list[TraceEvent]]:
         found: dict[str, list[TraceEvent]] = {}
         for event in self.events:
             found.setdefault(event.kind, []).append(event)
@@ -100,7 +100,7 @@ class Trace:
     def of(self, *kinds: str) -> list[TraceEvent]:
         """Return the events of these kinds; to be asked when the trace is whole."""
         if len(kinds) == 1:
-            return self._by_kind.get(kinds[0], [])
+            return self._events_by_kind.get(kinds[0], [])
         if kinds not in self._of_kinds:
             self._of_kinds[kinds] = [event for event in self.events if event.kind in kinds]
         return self._of_kinds[kinds]
@@ -121,18 +121,18 @@ class Trace:
 
     def ever(self, path: Path, *kinds: str) -> list[TraceEvent]:
         """Return the events of these kinds below a path, in whatever world they happen."""
-        nodes = _nodes(path)
+        nodes = _loop_and_call_nodes(path)
         return [
             event
             for trace in self.worlds or [self]
-            for event, around in trace._around(*kinds)
+            for event, around in trace._events_with_surroundings(*kinds)
             if around[: len(nodes)] == nodes
         ]
 
-    def _around(self, *kinds: str) -> list[tuple[TraceEvent, list[ast.AST]]]:
+    def _events_with_surroundings(self, *kinds: str) -> list[tuple[TraceEvent, list[ast.AST]]]:
         """Return the events of these kinds, each with the loops and calls around it."""
         if kinds not in self._ways:
-            self._ways[kinds] = [(event, _nodes(event.path)) for event in self.of(*kinds)]
+            self._ways[kinds] = [(event, _loop_and_call_nodes(event.path)) for event in self.of(*kinds)]
         return self._ways[kinds]
 
     @cached_property
@@ -142,10 +142,10 @@ class Trace:
 
     def training_loops(self) -> "list[TrainingLoop]":
         """Return each innermost loop that holds both a backward and the step of an optimizer after it."""
-        return self._training_loops
+        return self._find_training_loops
 
     @cached_property
-    def _training_loops(self) -> "list[TrainingLoop]":
+    def _find_training_loops(self) -> "list[TrainingLoop]":
         found: dict[tuple[Path, str], TrainingLoop] = {}
         for step in self.of("step"):
             for length in range(len(step.path), 0, -1):
@@ -191,13 +191,13 @@ class TrainingLoop:
     def clears(self, path: Path | None = None) -> list[TraceEvent]:
         """Return what may clear this optimizer's gradients below a path (here: the loop), in whatever world."""
         found = self.trace.ever(self.path if path is None else path, "zero_grad")
-        return [event for event in found if not self._is_of_another(event)]
+        return [event for event in found if not self._clears_other_optimizer(event)]
 
-    def _is_of_another(self, clear: TraceEvent) -> bool:
+    def _clears_other_optimizer(self, clear: TraceEvent) -> bool:
         """Tell whether a clear is of another optimizer: one that is stepped, or one made elsewhere in sight."""
         if clear.subject == self.optimizer or not clear.subject:
             return False
-        if not clear.made and self._variable(clear) == self._variable(self.steps[0]) != "":
+        if not clear.made and self._subject_variable(clear) == self._subject_variable(self.steps[0]) != "":
             return False  # an inner function reads the variable, whatever it holds by then
         others = {event.subject for event in self.trace.of("step", "scaler_step")}
         if clear.subject in others or (clear.of_optimizer and clear.made and self.steps[0].made):
@@ -205,7 +205,7 @@ class TrainingLoop:
         contexts = self.trace.contexts
         return contexts is not None and clear.made and is_of_other_models(contexts, self.steps[0], clear)
 
-    def _variable(self, event: TraceEvent) -> str:
+    def _subject_variable(self, event: TraceEvent) -> str:
         """Return the variable by which an event names its subject."""
         if self.trace.contexts is None or event.receiver is None or event.context is None:
             return ""
@@ -214,11 +214,11 @@ class TrainingLoop:
     def batch_path(self) -> Path:
         """Return the path of the loop itself, or of the next one around where it goes over optimizers: each steps in turn."""
         path = self.path
-        while path and _gives(path[-1].node, self._named()):
+        while path and _gives_value_to(path[-1].node, self._optimizer_names()):
             path = next(iter(self.outer_loops(path)), ())
         return path or self.path
 
-    def _named(self) -> set[str]:
+    def _optimizer_names(self) -> set[str]:
         """Return the names of which the optimizer that is stepped is made, here and where it was handed in."""
         step, contexts = self.steps[0], self.trace.contexts
         if step.receiver is None or step.context is None or contexts is None:
@@ -234,7 +234,7 @@ class TrainingLoop:
         return [path[:length] for length in reversed(lengths)]
 
 
-def _gives(loop: ast.AST, names: set[str]) -> bool:
+def _gives_value_to(loop: ast.AST, names: set[str]) -> bool:
     """Tell whether a loop gives one of these names its value."""
     target = loop.target if isinstance(loop, ast.For) else None
     return target is not None and any(
@@ -254,12 +254,12 @@ def events_inside(events: Iterable[TraceEvent], path: Path) -> Iterator[TraceEve
             yield event
 
 
-def _nodes(path: Path) -> list[ast.AST]:
+def _loop_and_call_nodes(path: Path) -> list[ast.AST]:
     """Return the loops and calls of a path: these are the same in every world."""
     return [frame.node for frame in path if frame.kind in ("loop", "call")]
 
 
-def exclusive(first: TraceEvent, second: TraceEvent) -> bool:
+def are_exclusive(first: TraceEvent, second: TraceEvent) -> bool:
     """Tell whether two events stand in different arms of one `if`."""
     arms = {frame.node: frame.kind for frame in first.path if frame.kind in ("if", "else")}
     return any(

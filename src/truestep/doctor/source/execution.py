@@ -8,7 +8,7 @@ are run with its own numbers; what it holds back until the last batch of a windo
 
 import ast
 
-from truestep.doctor.source.accumulators import Accumulating, entered_by, num_batches
+from truestep.doctor.source.accumulators import Accumulating, accumulators_entered, num_batches
 from truestep.doctor.source.contexts import CallFrames
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame, events_inside
 from truestep.doctor.source.frames import TOP, LocatedExpression, UnknownValue
@@ -16,8 +16,8 @@ from truestep.doctor.source.loop_state import LoopState
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.windows import (
     AccumulationWindow,
-    asks_for_update,
     is_negated,
+    is_update_test,
     windows_of,
     without_updates_of_others,
 )
@@ -64,9 +64,9 @@ class Execution:
         self._closes = True  # it says that this one closes a window
         self._num_groups = 0
         self.inside = trace.within(path, *PLAYED)
-        self._before = self._counted_before(trace)
+        self._before = self._counter_events_before(trace)
         self.asked: frozenset[str] = frozenset()  # what decided on it, of all that a world chooses
-        self._run()
+        self._run_execution()
         self._before = {slot: self._before.get(slot, []) for slot in self.state.looked_up}
 
     def holds_in(self, trace: Trace) -> bool:
@@ -76,23 +76,23 @@ class Execution:
             return False
         if trace.within(self.path, *PLAYED) != self.inside or self._sizes_in_sight(trace) != self.sizes:
             return False
-        before = self._counted_before(trace)
+        before = self._counter_events_before(trace)
         return all(before.get(slot, []) == events for slot, events in self._before.items())
 
-    def _run(self) -> None:
+    def _run_execution(self) -> None:
         self.contexts.choose(self.trace.world, self.trace.root)
         self.contexts.running = self.state
-        self.added_to = self._counted_inside()
+        self.added_to = self._counters_inside()
         self.state.counters = dict(self.added_to)
         self.state.before, self.state.given_before = self._value_before, set(self._before)
-        self._say_updates()
+        self._tell_num_updates()
         try:
-            self._loop(self.path[-1], self.inside, len(self.path), self.num_iterations)
+            self._run_iterations(self.path[-1], self.inside, len(self.path), self.num_iterations)
         finally:
             self.contexts.running = None
         self.asked = frozenset(self.contexts.asked)
 
-    def _counted_inside(self) -> dict[str, object]:
+    def _counters_inside(self) -> dict[str, object]:
         """Return the counters that the loop adds a number to: where one begins changes no window but the first."""
         return {
             event.subject: 0
@@ -100,7 +100,7 @@ class Execution:
             if isinstance(self.contexts.index.parents[event.node], ast.AugAssign)
         }
 
-    def _counted_before(self, trace: Trace) -> dict[str, list[TraceEvent]]:
+    def _counter_events_before(self, trace: Trace) -> dict[str, list[TraceEvent]]:
         """Return what gives counters their values before the loop, by their names."""
         order = trace.order
         first = next((order[event] for event in events_inside(trace.events, self.path)), 0)
@@ -117,7 +117,7 @@ class Execution:
         for event in reversed(self._before[slot]):
             if event not in known:  # the same before whichever loop: none is being run yet
                 start = len(log)
-                value = self._assigned(event, LoopState(self.window))
+                value = self._assigned_value(event, LoopState(self.window))
                 known[event] = value, tuple(log[start:])
             value, asked = known[event]
             log.extend(asked)
@@ -129,14 +129,17 @@ class Execution:
         """Return the numbers that tests ask for, and those that libraries were told."""
         self.contexts.choose(trace.world, trace.root)
         frames = trace.frames(*PLAYED)
-        asked = [self._modulus(frame) for frame in frames if frame.kind == "if"]
+        asked = [self._asked_modulus(frame) for frame in frames if frame.kind == "if"]
         entered = [
-            each for frame in frames if frame.kind == "with" for each in entered_by(self.contexts, frame)
+            each
+            for frame in frames
+            if frame.kind == "with"
+            for each in accumulators_entered(self.contexts, frame)
         ]
         found = [*asked, *(num_batches(self.contexts, each) for each in entered)]
         return [each for each in found if each is not None and each > 0]
 
-    def _modulus(self, frame: TraceFrame) -> int | None:
+    def _asked_modulus(self, frame: TraceFrame) -> int | None:
         test = getattr(frame.node, "test", None)
         if isinstance(test, ast.Name):
             test = self.contexts.origin(LocatedExpression(test, frame.context or TOP)).node
@@ -166,14 +169,14 @@ class Execution:
 
     # ── playing ───────────────────────────────────────────────────────────────────────────────
 
-    def _loop(self, frame: TraceFrame, events: list[TraceEvent], depth: int, times: int) -> None:
+    def _run_iterations(self, frame: TraceFrame, events: list[TraceEvent], depth: int, times: int) -> None:
         around = self._place
         for index in range(times):
             if depth == len(self.path) and index + 1 == times:
                 self.num_before_last = len(self.happened)
             self._place = index, times
-            self._count_on(frame, index, times)
-            self._block(events, depth)
+            self._set_loop_counter(frame, index, times)
+            self._run_block(events, depth)
             if self._is_too_long():
                 self.is_certain = self.trace.complete = False
                 break
@@ -182,40 +185,40 @@ class Execution:
     def _is_too_long(self) -> bool:
         return len(self.happened) > MAX_EVENTS or self._num_groups > MAX_GROUPS
 
-    def _count_on(self, frame: TraceFrame, index: int, times: int) -> None:
+    def _set_loop_counter(self, frame: TraceFrame, index: int, times: int) -> None:
         """Give what counts the iterations of a loop its value in this one."""
         node, context, run = frame.node, frame.context or TOP, frame.run
         if run is not None:
             for each in run.numbered:
-                self._drive(self.contexts.slot_of(each, each.arg, context), index)
+                self._set_driven_counter(self.contexts.slot_of(each, each.arg, context), index)
             said = {"is last": index + 1 == times, "length": times, "batches": index + 1}
             self.state.progress |= {name: said[what] for name, what in run.progress.items() if what in said}
-        elif isinstance(node, ast.For) and (found := _counted(node)) is not None:
+        elif isinstance(node, ast.For) and (found := _loop_counter_and_start(node)) is not None:
             name, start = found
             base = self.contexts.value(LocatedExpression(start, context)) if start is not None else 0
             if isinstance(base, int):
-                self._drive(self.contexts.slot(LocatedExpression(name, context)), base + index)
+                self._set_driven_counter(self.contexts.slot(LocatedExpression(name, context)), base + index)
 
-    def _drive(self, slot: str, number: int) -> None:
+    def _set_driven_counter(self, slot: str, number: int) -> None:
         self.driven.add(slot)
         self.state.count(slot, [number])
 
-    def _block(self, events: list[TraceEvent], depth: int) -> None:
+    def _run_block(self, events: list[TraceEvent], depth: int) -> None:
         decided: dict[ast.AST, tuple[bool, bool]] = {}  # what a test gave, and whether it asked a counter
         at = 0
         while at < len(events):
             frame = events[at].path[depth] if len(events[at].path) > depth else None
             if frame is None:
-                self._happen(events[at])
+                self._apply_event(events[at])
                 at += 1
                 continue
             end = at
             while end < len(events) and len(events[end].path) > depth and events[end].path[depth] == frame:
                 end += 1
-            self._group(frame, events[at:end], depth, decided)
+            self._run_group(frame, events[at:end], depth, decided)
             at = end
 
-    def _group(
+    def _run_group(
         self,
         frame: TraceFrame,
         events: list[TraceEvent],
@@ -224,22 +227,22 @@ class Execution:
     ) -> None:
         self._num_groups += 1
         if frame.kind == "loop":
-            self._loop(frame, events, depth + 1, self._times(frame))
+            self._run_iterations(frame, events, depth + 1, self._num_iterations(frame))
         elif frame.kind in ("if", "else"):
             if frame.node not in decided:
-                holds = self._holds(frame, events)
+                holds = self._is_branch_taken(frame, events)
                 decided[frame.node] = holds, self.state.was_asked
             holds, counted = decided[frame.node]
             if holds is (frame.kind == "if"):
                 self._num_counted += counted
-                self._block(events, depth + 1)
+                self._run_block(events, depth + 1)
                 self._num_counted -= counted
         else:
-            for each in entered_by(self.contexts, frame) if frame.kind == "with" else ():
-                self._enter(each)
-            self._block(events, depth + 1)
+            for each in accumulators_entered(self.contexts, frame) if frame.kind == "with" else ():
+                self._enter_accumulation(each)
+            self._run_block(events, depth + 1)
 
-    def _enter(self, found: Accumulating) -> None:
+    def _enter_accumulation(self, found: Accumulating) -> None:
         """Count one more batch for a library: the last of a window closes it, and so does the last of the loader."""
         size = num_batches(self.contexts, found) or self.window
         index, times = self._place
@@ -248,7 +251,7 @@ class Execution:
         self.has_window = self.has_window or size > 1
         self.state.progress[found[0].asks] = self._closes
 
-    def _times(self, frame: TraceFrame) -> int:
+    def _num_iterations(self, frame: TraceFrame) -> int:
         """Return how often an inner loop runs: as often as it says, or once for each micro-batch of a window."""
         node, context = frame.node, frame.context or TOP
         if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and len(node.iter.args) == 1:
@@ -257,7 +260,7 @@ class Execution:
                 return min(max(value, 0), MAX_WINDOW)
         return self.window
 
-    def _holds(self, frame: TraceFrame, events: list[TraceEvent]) -> bool:
+    def _is_branch_taken(self, frame: TraceFrame, events: list[TraceEvent]) -> bool:
         test = getattr(frame.node, "test", None)
         self.state.was_asked = False
         if test is None:
@@ -267,7 +270,7 @@ class Execution:
             self.has_window = self.has_window or self.state.was_asked
             return bool(found)
         guarded = {event.kind for event in events}
-        if asks_for_update(test):  # by its name, it holds once in a window
+        if is_update_test(test):  # by its name, it holds once in a window
             self.is_named = self.has_window = self.state.was_asked = True
             return self._is_last_of_window() is not is_negated(test)
         if guarded & {"zero_grad", "backward"} or ("step" in guarded and not self._num_counted):
@@ -278,23 +281,23 @@ class Execution:
         index, times = self._place
         return (index + 1) % self.window == 0 or index + 1 == times
 
-    def _happen(self, event: TraceEvent) -> None:
+    def _apply_event(self, event: TraceEvent) -> None:
         if event.kind == "count":
-            value = self._assigned(event, self.state)
+            value = self._assigned_value(event, self.state)
             self.state.count(event.subject, [] if isinstance(value, UnknownValue) else [value])
         elif self._closes or not event.waits:
             self.happened.append(event)
             if event.kind == "step":
-                self._say_updates()
+                self._tell_num_updates()
 
-    def _say_updates(self) -> None:
+    def _tell_num_updates(self) -> None:
         """Let a library say how often the optimizer stepped."""
         run = self.path[-1].run
         num_steps = sum(event.kind == "step" for event in self.happened)
         told = run.progress.items() if run is not None else ()
         self.state.progress |= {name: num_steps for name, what in told if what == "updates"}
 
-    def _assigned(self, event: TraceEvent, state: LoopState) -> object:
+    def _assigned_value(self, event: TraceEvent, state: LoopState) -> object:
         node, context = event.node, event.context or TOP
         statement = self.contexts.index.parents[node]
         if isinstance(statement, ast.AugAssign):
@@ -304,7 +307,7 @@ class Execution:
         return self.contexts.value_apart(LocatedExpression(statement.value, context), state)
 
 
-def _counted(loop: ast.For) -> tuple[ast.Name, ast.expr | None] | None:
+def _loop_counter_and_start(loop: ast.For) -> tuple[ast.Name, ast.expr | None] | None:
     """Return the counter of a loop, and where it starts: of `enumerate(...)`, `range(...)`, and through tqdm."""
     call = loop.iter
     while isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Call):

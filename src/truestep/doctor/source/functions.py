@@ -24,7 +24,7 @@ class ProgramFunctions:
         self._returns: dict[Scope, list[ast.Return]] = {}
         self._targets: dict[ast.Call, Function | None] = {}
 
-    def noted_returns(self, returns: list[ast.AST]) -> None:
+    def add_return_statements(self, returns: list[ast.AST]) -> None:
         """Take the return statements of one more file."""
         for node in returns:
             if isinstance(node, ast.Return):
@@ -48,14 +48,14 @@ class ProgramFunctions:
             self._callers[function] = []
             # who calls is asked without knowing what parameters are: else the question would have no end
             with self._values.without_callers():
-                found = [call for call in self._candidates(function) if self._runs(call, function)]
+                found = [call for call in self._candidate_calls(function) if self._is_call_of(call, function)]
             self._callers[function] = found
         return self._callers[function]
 
-    def _runs(self, call: ast.Call, function: Function) -> bool:
+    def _is_call_of(self, call: ast.Call, function: Function) -> bool:
         return (self.target_within(call) or self.constructor(call)) is function
 
-    def _candidates(self, function: Function) -> Iterator[ast.Call]:
+    def _candidate_calls(self, function: Function) -> Iterator[ast.Call]:
         """Yield the calls of anything that has the name of a function, of its class, or of an alias of it."""
         if isinstance(function, ast.Lambda):
             parent = self.index.parents.get(function)
@@ -65,13 +65,13 @@ class ProgramFunctions:
             names = {function.name}
             owner = self.index.parents.get(function)
             if function.name in ("__init__", "__call__") and isinstance(owner, ast.ClassDef):
-                names = {owner.name, *(each.name for each in self._classes.heirs(owner))}
+                names = {owner.name, *(each.name for each in self._classes.subclasses_of(owner))}
             if function.name == "__call__":
-                names = {last_part(target) for name in names for target in self._kept_as(name)}
+                names = {last_part(target) for name in names for target in self._names_kept_under(name)}
         for name in names:
             yield from self.index.calls.get(name, [])
 
-    def _kept_as(self, name: str) -> Iterator[ast.expr]:
+    def _names_kept_under(self, name: str) -> Iterator[ast.expr]:
         """Yield what objects of a class are kept under: `self.stop = Stop()`."""
         for call in self.index.calls.get(name, []):
             parent = self.index.parents.get(call)
@@ -92,9 +92,9 @@ class ProgramFunctions:
             owner = self._classes.of(call.func.value)
             if owner is not None and (method := self._classes.method(owner, call.func.attr)) is not None:
                 return method
-        return self.kept(call.func) or self._of_object(call.func)
+        return self.kept(call.func) or self._call_method_of_object(call.func)
 
-    def _of_object(self, name: ast.expr) -> Function | None:
+    def _call_method_of_object(self, name: ast.expr) -> Function | None:
         """Return the `__call__` of an object of the program that is called."""
         if "__call__" not in self.index.held or not isinstance(name, (ast.Name, ast.Attribute)):
             return None
@@ -104,19 +104,23 @@ class ProgramFunctions:
         """Return the function that a variable or an attribute was given: `self.loss = loss`, `value = Objective(net).value`."""
         made = self._values.definitions(name) if isinstance(name, (ast.Name, ast.Attribute)) else []
         value = made[0] if len(made) == 1 else None
-        value = self._cast_within(value) or value
+        value = self._function_in_autocast(value) or value
         if isinstance(value, ast.Name):
-            return self.named(value) or self._behind(value, depth) or self._of_object(value)
+            return (
+                self.named(value)
+                or self._function_kept_deeper(value, depth)
+                or self._call_method_of_object(value)
+            )
         if isinstance(value, ast.Attribute):
             held = value.attr in self.index.held
             method = self._classes.method(self._classes.of(value.value), value.attr) if held else None
-            return method or self._behind(value, depth)
+            return method or self._function_kept_deeper(value, depth)
         return None
 
-    def _behind(self, name: ast.expr, depth: int) -> Function | None:
+    def _function_kept_deeper(self, name: ast.expr, depth: int) -> Function | None:
         return self.kept(name, depth + 1) if depth < MAX_NAMES else None
 
-    def _cast_within(self, value: ast.expr | None) -> ast.expr | None:
+    def _function_in_autocast(self, value: ast.expr | None) -> ast.expr | None:
         """Return f of `torch.autocast("cuda")(f)`."""
         if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Call) or len(value.args) != 1:
             return None
@@ -147,10 +151,10 @@ class ProgramFunctions:
             return name
         found: object = self._names.defined(name) if isinstance(name, (ast.Name, ast.Attribute)) else None
         if found is None and isinstance(name, ast.Name) and name in self.index.scope_of:
-            found = self._in_force(name)
+            found = self._definition_in_force(name)
         return found if isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
 
-    def _in_force(self, name: ast.Name) -> ast.AST | None:
+    def _definition_in_force(self, name: ast.Name) -> ast.AST | None:
         """Return the one definition that a name has where it is read, of several of that name: each loop's own `closure`."""
         reaching = self._values.reaching(name)
         return reaching[0].node if len(reaching) == 1 else None

@@ -20,24 +20,26 @@ def is_of_other_models(contexts: "CallFrames", step: "TraceEvent", clear: "Trace
     """Tell whether `net.zero_grad()` clears nothing of an optimizer: each model that it was given was made apart from net."""
     if None in (step.receiver, step.context, clear.receiver, clear.context):
         return False
-    optimizer = _made(contexts, LocatedExpression(step.receiver, step.context))  # type: ignore[arg-type]
-    cleared = _made(contexts, LocatedExpression(clear.receiver, clear.context))  # type: ignore[arg-type]
+    optimizer = _constructor_call(contexts, LocatedExpression(step.receiver, step.context))  # type: ignore[arg-type]
+    cleared = _constructor_call(contexts, LocatedExpression(clear.receiver, clear.context))  # type: ignore[arg-type]
     if optimizer is None or cleared is None:
         return False
-    held = [_made(contexts, each) for each in _models_given(optimizer)]
+    held = [_constructor_call(contexts, each) for each in _models_given_to_optimizer(optimizer)]
     return bool(held) and all(
-        each is not None and _is_apart(contexts, each, cleared) and not _is_part(contexts, cleared, each)
+        each is not None
+        and _is_separate_model(contexts, each, cleared)
+        and not _is_submodule(contexts, cleared, each)
         for each in held
     )
 
 
-def _made(contexts: "CallFrames", value: LocatedExpression) -> LocatedExpression | None:
+def _constructor_call(contexts: "CallFrames", value: LocatedExpression) -> LocatedExpression | None:
     """Return the call of a class that made an object."""
     made = contexts.origin(value)
     return made if isinstance(made.node, ast.Call) else None
 
 
-def _models_given(optimizer: LocatedExpression) -> Iterator[LocatedExpression]:
+def _models_given_to_optimizer(optimizer: LocatedExpression) -> Iterator[LocatedExpression]:
     """Yield net of each `net.parameters()` in what made an optimizer."""
     for call in walk(optimizer.node):
         if (
@@ -48,16 +50,16 @@ def _models_given(optimizer: LocatedExpression) -> Iterator[LocatedExpression]:
             yield LocatedExpression(call.func.value, optimizer.context)
 
 
-def _is_apart(contexts: "CallFrames", other: LocatedExpression, whole: LocatedExpression) -> bool:
+def _is_separate_model(contexts: "CallFrames", other: LocatedExpression, whole: LocatedExpression) -> bool:
     """Tell whether a model is no part of another: not made by its class, given to it, or put into it."""
-    if other.node is whole.node or _is_part(contexts, other, whole):
+    if other.node is whole.node or _is_submodule(contexts, other, whole):
         return False
     names = [each for each in walk(whole.node) if isinstance(each, (ast.Name, ast.Attribute, ast.Call))]
     parts = [contexts.origin(LocatedExpression(each, whole.context)).node for each in names]
     return other.node not in parts and not _is_put_somewhere(contexts, other)
 
 
-def _is_part(contexts: "CallFrames", other: LocatedExpression, whole: LocatedExpression) -> bool:
+def _is_submodule(contexts: "CallFrames", other: LocatedExpression, whole: LocatedExpression) -> bool:
     """Tell whether a model's own class makes another: `net.head`."""
     lineage = contexts.resolver.classes.lineage(contexts.class_of(whole))
     return contexts.index.enclosing(other.node, ast.ClassDef) in lineage

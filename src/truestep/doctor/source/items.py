@@ -6,9 +6,9 @@ import ast
 from truestep.doctor.source.resolving import Resolver
 
 
-def items_gone_through(resolver: Resolver, node: ast.expr) -> list[ast.expr]:
+def iterated_items(resolver: Resolver, node: ast.expr) -> list[ast.expr]:
     """Return what the variable of a loop over a list stands for, one after the other; nothing where that is not written."""
-    source = rows_gone_through(resolver, node)
+    source = iterated_rows_source(resolver, node)
     made = resolver.definitions(source) if isinstance(source, (ast.Name, ast.Attribute)) else [source]
     found: list[ast.expr] = []
     for each in made:
@@ -25,7 +25,7 @@ def items_gone_through(resolver: Resolver, node: ast.expr) -> list[ast.expr]:
     return found
 
 
-def rows_gone_through(resolver: Resolver, node: ast.expr) -> ast.expr | None:
+def iterated_rows_source(resolver: Resolver, node: ast.expr) -> ast.expr | None:
     """Return x for the variable of `for row in x`, of `zip(x, y)` and of `enumerate(x)`; None for anything else."""
     bindings = resolver.reaching(node) if isinstance(node, ast.Name) else []
     if len(bindings) != 1 or bindings[0].how != "for" or not isinstance(node, ast.Name):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.source import kinds
 from truestep.doctor.source.classes import MAX_DEPTH
-from truestep.doctor.source.items import items_gone_through
-from truestep.doctor.source.names import Class, dotted, is_none, one_of
+from truestep.doctor.source.items import iterated_items
+from truestep.doctor.source.names import Class, common_answer, dotted_name, is_none
 from truestep.doctor.source.questions import imported_names
 from truestep.doctor.source.settings import is_setting
 
@@ -31,28 +31,28 @@ class ExpressionKinds:
         place, kinds_of_places = self.resolver.place(node), self.resolver.kinds
         if place not in kinds_of_places:
             kinds_of_places[place] = None
-            kinds_of_places[place] = self._kind(node, depth)
+            kinds_of_places[place] = self._find_kind(node, depth)
         return kinds_of_places[place]
 
-    def _kind(self, node: ast.expr, depth: int) -> str | None:
+    def _find_kind(self, node: ast.expr, depth: int) -> str | None:
         if isinstance(node, ast.Call):
             return self._call_kind(node, depth)
         if depth > MAX_DEPTH:
             return None
         found = [each for each in self.resolver.definitions(node) if not is_none(each)]
-        known = kinds.agreed({self.of(each, depth + 1) for each in found if each is not None})
+        known = kinds.agreed_kinds({self.of(each, depth + 1) for each in found if each is not None})
         if len(known) == 1 and None not in found and (kind := known.pop()) is not None:
             return kind
         if found and None not in found and all(self._is_in_sight(each) for each in found if each is not None):
             return None
         if isinstance(node, ast.Name) and (hint := self.classes.annotation(node)) is not None:
             declared = self.module.qualify(hint) or ""
-            if kind := kinds.of_constructor(declared) or kinds.of_base(declared):
+            if kind := kinds.kind_of_constructor(declared) or kinds.kind_of_subclass(declared):
                 return kind
         if (part := self._kind_of_part(node) or self._kind_of_items(node, depth)) is not None:
             return part
-        place = dotted(node)
-        named = kinds.of_name(place.rpartition(".")[2]) if place else None
+        place = dotted_name(node)
+        named = kinds.kind_suggested_by_name(place.rpartition(".")[2]) if place else None
         if (
             named is None
             or is_setting(self.resolver, node)
@@ -65,20 +65,26 @@ class ExpressionKinds:
 
     def _kind_of_items(self, node: ast.expr, depth: int) -> str | None:
         """`for model, optimizer in zip(models, optimizers)`."""
-        return one_of(self.of(each, depth + 1) for each in items_gone_through(self.resolver, node))
+        return common_answer(self.of(each, depth + 1) for each in iterated_items(self.resolver, node))
 
     def _kind_of_part(self, node: ast.expr) -> str | None:
         """`first, second = self.optimizers()`."""
         places = self.resolver.unpacked(node) if isinstance(node, ast.Name) else None
         values = [value for value, _ in places or ()]
-        return one_of(self.given_by_library(each) if isinstance(each, ast.Call) else None for each in values)
+        return common_answer(
+            self.given_by_library(each) if isinstance(each, ast.Call) else None for each in values
+        )
 
     def given_by_library(self, call: ast.Call) -> str | None:
         """Return what a library's method gives on an object of a class of the program."""
-        if not isinstance(call.func, ast.Attribute) or not kinds.is_giving(call.func.attr):
+        if not isinstance(call.func, ast.Attribute) or not kinds.is_known_method(call.func.attr):
             return None
         owner = self.classes.of(call.func.value)
-        kind = kinds.of_method(self.of_class(owner) or "", call.func.attr) if owner is not None else None
+        kind = (
+            kinds.kind_given_by_method(self.of_class(owner) or "", call.func.attr)
+            if owner is not None
+            else None
+        )
         return kind if kind is not None and self.resolver.functions.target(call) is None else None
 
     def _is_unbound(self, node: ast.expr) -> bool:
@@ -108,12 +114,12 @@ class ExpressionKinds:
     def is_used_as(self, node: ast.expr, kind: str | None) -> bool:
         """Tell whether a method that only such objects have is called on it, or an attribute of theirs is read."""
         wanted = kinds.USES.get(kind or "", ())
-        place, home = dotted(node), self.module.home(node)
+        place, home = dotted_name(node), self.module.home(node)
         scope = home.scope(node)
         owner = home.enclosing(node, ast.ClassDef)
         for each in home.all(ast.Attribute):
             bare = isinstance(home.parents[each], ast.Expr)  # `net.eval`: what is not called tells nothing
-            if each.attr in wanted and not bare and dotted(each.value) == place:
+            if each.attr in wanted and not bare and dotted_name(each.value) == place:
                 shared = (place or "").startswith("self.") and home.enclosing(each, ast.ClassDef) is owner
                 if shared or home.scope(each) is scope:
                     return True
@@ -131,7 +137,7 @@ class ExpressionKinds:
         if (made := self.classes.named(call.func)) is not None:
             behind = self.classes.behind(made, call)
             return self.of_class(made) or (self.of(behind, depth + 1) if behind is not None else None)
-        if (name := self.module.qualify(call.func)) and (kind := kinds.of_constructor(name)):
+        if (name := self.module.qualify(call.func)) and (kind := kinds.kind_of_constructor(name)):
             return kind
         if (given := self.given_by_library(call)) is not None:
             return given
@@ -141,7 +147,7 @@ class ExpressionKinds:
     def of_class(self, owner: Class) -> str | None:
         """Return what an instance of a class of the program is."""
         bases = (self.module.qualify(base) for each in self.classes.lineage(owner) for base in each.bases)
-        kind = next(filter(None, (kinds.of_base(base) for base in bases if base)), None)
+        kind = next(filter(None, (kinds.kind_of_subclass(base) for base in bases if base)), None)
         return None if kind == "optimizer" and _reads_no_gradient(self.module, owner) else kind
 
     def classes_of(self, *wanted: str) -> list[Class]:

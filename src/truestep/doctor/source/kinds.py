@@ -16,11 +16,11 @@ WITH_FIELDS = ("dataclass", "define", "BaseModel", "NamedTuple", "PretrainedConf
 MODES = {"train": True, "eval": False}
 
 
-def _patterns(*rows: tuple[str, str]) -> list[tuple[re.Pattern[str], str]]:
+def _kind_patterns(*rows: tuple[str, str]) -> list[tuple[re.Pattern[str], str]]:
     return [(re.compile(pattern), kind) for kind, pattern in rows]
 
 
-_BY_CONSTRUCTOR = _patterns(
+_BY_CONSTRUCTOR = _kind_patterns(
     ("scheduler", r"^torch\.optim\.lr_scheduler\.\w+$"),
     ("optimizer", r"^torch\.optim\.[A-Z]\w+$"),
     ("optimizer", r"^(apex\.optimizers|bitsandbytes\.optim|transformers\.optimization)\.[A-Z]\w+$"),
@@ -39,7 +39,7 @@ _BY_CONSTRUCTOR = _patterns(
     ("lightning trainer", r"^(pytorch_lightning|lightning(\.pytorch)?)(\.trainer(\.\w+)?)?\.Trainer$"),
 )  # fmt: skip
 
-_BY_BASE = _patterns(
+_BY_BASE = _kind_patterns(
     ("loss", r"^torch\.nn\.(\w*Loss|modules\.loss\.\w+)$"),
     ("module", r"^torch\.nn\.(?!(Uninitialized)?(Parameter|Buffer)$)[A-Z]\w+$"),
     ("iterable dataset", r"^torch\.utils\.data\.IterableDataset$"),
@@ -73,7 +73,7 @@ USES = {
 _REMEMBERED = 4_096  # names for which the patterns need not be tried again
 
 # Only where a value's origin is out of sight (a parameter, an import): the field's own habits.
-_BY_NAME = _patterns(
+_BY_NAME = _kind_patterns(
     ("scheduler", r"(?i)^(lr_?)?sched(uler)?s?(_\w+)?$|_sched(uler)?$"),
     ("scaler", r"(?i)^(grad_?)?scaler$"),
     ("optimizer", (r"^(opt|optim|optimi[sz]er|Optimizer|OPT)s?(\d+|_?[A-Za-z]|_(?!level|type|name|args)\w+)?$"
@@ -88,33 +88,33 @@ _BY_NAME = _patterns(
 
 
 @lru_cache(_REMEMBERED)
-def of_constructor(qualified: str) -> str | None:
+def kind_of_constructor(qualified: str) -> str | None:
     """Return what calling this qualified name makes."""
     return next((kind for pattern, kind in _BY_CONSTRUCTOR if pattern.match(qualified)), None)
 
 
-def is_giving(method: str) -> bool:
+def is_known_method(method: str) -> bool:
     """Tell whether a method of this name gives something known on some kind of object."""
     return any(method == each for _, each in _BY_METHOD)
 
 
-def of_method(kind: str, method: str) -> str | None:
+def kind_given_by_method(kind: str, method: str) -> str | None:
     """Return what a method of an object of this kind gives, be it one of several."""
     return _BY_METHOD.get((kind, method))
 
 
 @lru_cache(_REMEMBERED)
-def of_base(qualified: str) -> str | None:
+def kind_of_subclass(qualified: str) -> str | None:
     """Return what an instance of a subclass of this class is."""
     return next((kind for pattern, kind in _BY_BASE if pattern.match(qualified)), None)
 
 
 @lru_cache(_REMEMBERED)
-def of_name(name: str) -> str | None:
+def kind_suggested_by_name(name: str) -> str | None:
     """Return what a bare name suggests."""
     return next((kind for pattern, kind in _BY_NAME if pattern.search(name)), None)
 
 
-def agreed(known: set[str | None]) -> set[str | None]:
+def agreed_kinds(known: set[str | None]) -> set[str | None]:
     """Return the kinds of a name's values; another framework's beside torch's optimizer counts for nothing."""
     return {"optimizer"} if known == {"optimizer", None} else known

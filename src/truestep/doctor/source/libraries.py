@@ -74,7 +74,9 @@ def gives_loss(module: SourceModule, function: ast.AST) -> bool:
     if not isinstance(owner, ast.ClassDef):
         return False
     name, switch = _LOSSES.get(module.kinds.of_class(owner) or "", ("", ""))
-    return bool(name) and getattr(function, "name", "") == name and not is_switched(module, owner, switch)
+    return (
+        bool(name) and getattr(function, "name", "") == name and not has_class_switch(module, owner, switch)
+    )
 
 
 def losses_given_back(module: SourceModule, function: Function) -> list[ast.expr]:
@@ -95,28 +97,28 @@ def losses_given_back(module: SourceModule, function: Function) -> list[ast.expr
     return found
 
 
-def is_switched(module: SourceModule, owner: ast.ClassDef, switch: str) -> bool:
+def has_class_switch(module: SourceModule, owner: ast.ClassDef, switch: str) -> bool:
     """Tell whether a class or one of its bases sets this attribute."""
     return any(switch in module.classes.attributes(each) for each in module.classes.lineage(owner))
 
 
 def library_taking_over(module: SourceModule, event: str) -> str | None:
     """Return the library that may do this in the place of the user's code, somewhere in the program."""
-    return next((each.prefix for each in module.program.answer(_used) if event in each.does), None)
+    return next((each.prefix for each in module.program.answer(_used_libraries) if event in each.does), None)
 
 
-def _used(files: list[SourceModule]) -> list[TrainingLibrary]:
+def _used_libraries(files: list[SourceModule]) -> list[TrainingLibrary]:
     """Return the libraries that a program uses; of one that is read itself, what it does is in sight."""
     folders = {part for file in files for part in PurePath(file.path).parts[:-1]}
     return [
         library
         for file in files
         for library in LIBRARIES
-        if library.prefix not in folders and _uses(file, library)
+        if library.prefix not in folders and _is_library_used(file, library)
     ]
 
 
-def _uses(file: SourceModule, library: TrainingLibrary) -> bool:
+def _is_library_used(file: SourceModule, library: TrainingLibrary) -> bool:
     inside = any(
         each == library.prefix or each.startswith(f"{library.prefix}.") for each in imported_names(file)
     )

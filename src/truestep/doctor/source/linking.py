@@ -9,8 +9,8 @@ from truestep.doctor.source.names import (
     Index,
     Scope,
     ScopeNames,
-    dotted,
-    imported,
+    dotted_name,
+    imported_full_name,
     public_source_name,
 )
 
@@ -68,19 +68,19 @@ class SourceLinker:
             if binding.how != "import":
                 found.append(binding)
             elif isinstance(binding.node, ast.ImportFrom):
-                found += self._behind(tree, binding.node, name, depth)
+                found += self._bindings_behind_import(tree, binding.node, name, depth)
         if found or name in self.index.names[tree].bindings:
             return found
-        return self._behind_stars(tree, name, depth)
+        return self._bindings_behind_stars(tree, name, depth)
 
-    def _behind_stars(self, tree: ast.Module, name: str, depth: int) -> list[Binding]:
+    def _bindings_behind_stars(self, tree: ast.Module, name: str, depth: int) -> list[Binding]:
         """Return what `from ... import *` brings under a name; files that so import one another are asked once."""
         place, is_first = (tree, name), not self._starred
         if place not in self._starred:
             self._starred[place] = []
-            for star in reversed(_stars(self.index, tree)):
-                source = self._source(tree, star)
-                if source is None or not _is_given(self.index, source, name):
+            for star in reversed(_star_imports(self.index, tree)):
+                source = self._imported_file(tree, star)
+                if source is None or not _is_star_imported(self.index, source, name):
                     continue
                 if found := self.exported(source, name, depth + 1):
                     self._starred[place] = found
@@ -90,11 +90,13 @@ class SourceLinker:
             self._starred.clear()
         return found
 
-    def _behind(self, tree: ast.Module, node: ast.ImportFrom, name: str, depth: int) -> list[Binding]:
-        source = self._source(tree, node)
-        return self.exported(source, _original(node, name), depth + 1) if source is not None else []
+    def _bindings_behind_import(
+        self, tree: ast.Module, node: ast.ImportFrom, name: str, depth: int
+    ) -> list[Binding]:
+        source = self._imported_file(tree, node)
+        return self.exported(source, _original_name(node, name), depth + 1) if source is not None else []
 
-    def _source(self, tree: ast.Module, node: ast.ImportFrom) -> ast.Module | None:
+    def _imported_file(self, tree: ast.Module, node: ast.ImportFrom) -> ast.Module | None:
         """Return the file of the program that an import takes names from."""
         return self.find_module(tree, node.module or "", node.level)
 
@@ -104,15 +106,15 @@ class SourceLinker:
         if scope is None:
             return self.exported(self.index.tree_of(name), name.id)
         if (scope, name.id) not in self._local:
-            self._local[scope, name.id] = self._behind_imports(name)
+            self._local[scope, name.id] = self._find_local_bindings(name)
         return self._local[scope, name.id]
 
-    def _behind_imports(self, name: ast.Name) -> list[Binding]:
+    def _find_local_bindings(self, name: ast.Name) -> list[Binding]:
         found: list[Binding] = []
         tree = self.index.tree_of(name)
         for binding in self.bindings(name):
             if isinstance(binding.node, ast.ImportFrom):
-                found += self._behind(tree, binding.node, name.id, 0) or [binding]
+                found += self._bindings_behind_import(tree, binding.node, name.id, 0) or [binding]
             else:
                 found.append(binding)
         return found
@@ -122,13 +124,13 @@ class SourceLinker:
         if not isinstance(node, _NAMED):
             return None
         if node not in self._modules_named:
-            self._modules_named[node] = self._module_named(node)
+            self._modules_named[node] = self._find_named_module(node)
         return self._modules_named[node]
 
-    def _module_named(self, node: ast.Name | ast.Attribute) -> ast.Module | None:
+    def _find_named_module(self, node: ast.Name | ast.Attribute) -> ast.Module | None:
         if isinstance(node, ast.Attribute):
             inside = self.module_named(node.value)
-            return self._submodule(inside, node.attr) if inside is not None else self._by_path(node)
+            return self._submodule(inside, node.attr) if inside is not None else self._module_by_path(node)
         variable = self.variable(node)
         if variable not in self._variables_of_modules:
             self._variables_of_modules[variable] = self._module_of_variable(node)
@@ -138,16 +140,16 @@ class SourceLinker:
         tree = self.index.tree_of(node)
         bindings = self.bindings(node)
         for binding in bindings[:MAX_IMPORTS]:  # a name that is bound more often than that is no file
-            path = imported(binding.node, node.id) or ""
+            path = imported_full_name(binding.node, node.id) or ""
             found = self.find_module(tree, path, getattr(binding.node, "level", 0)) if path else None
             if found is None and isinstance(binding.node, ast.ImportFrom):
-                source = self._source(tree, binding.node)
-                found = self._submodule(source, _original(binding.node, node.id)) if source else None
+                source = self._imported_file(tree, binding.node)
+                found = self._submodule(source, _original_name(binding.node, node.id)) if source else None
             if found is not None:
                 return found
         return None
 
-    def _by_path(self, node: ast.Attribute) -> ast.Module | None:
+    def _module_by_path(self, node: ast.Attribute) -> ast.Module | None:
         """`import pkg.model` binds pkg; `pkg.model` is the file although pkg may be no package."""
         root: ast.expr = node
         while isinstance(root, ast.Attribute):
@@ -155,13 +157,13 @@ class SourceLinker:
         if isinstance(root, ast.Name) and any(
             isinstance(each.node, ast.Import) for each in self.bindings(root)
         ):
-            return self.find_module(self.index.tree_of(node), dotted(node) or "", 0)
+            return self.find_module(self.index.tree_of(node), dotted_name(node) or "", 0)
         return None
 
     def _submodule(self, tree: ast.Module, name: str) -> ast.Module | None:
         for binding in self.index.names[tree].bindings.get(name, []):
             if isinstance(binding.node, ast.ImportFrom):
-                path = imported(binding.node, name) or ""
+                path = imported_full_name(binding.node, name) or ""
                 if found := self.find_module(tree, path, binding.node.level):
                     return found
         return self.find_module(tree, name, BENEATH)
@@ -173,7 +175,7 @@ class SourceLinker:
         if node not in self._defined:
             self._defined[node] = None  # a cycle ends here
             if depth <= MAX_IMPORTS:
-                found = self._definition(self.bindings_behind(node), depth)
+                found = self._agreed_definition(self.bindings_behind(node), depth)
                 self._defined[node] = found or self.module_named(node)
         return self._defined[node]
 
@@ -184,7 +186,7 @@ class SourceLinker:
         tree = self.module_named(node.value)
         return self.exported(tree, node.attr) if tree is not None else []
 
-    def _definition(self, bindings: list[Binding], depth: int) -> Definition | None:
+    def _agreed_definition(self, bindings: list[Binding], depth: int) -> Definition | None:
         """Return what all bindings agree on; of an import and its makeshift, the one that is here."""
         known = [each for each in bindings if each.how != "import"] or bindings
         if not known or len({each.node for each in known}) > 1:
@@ -193,7 +195,7 @@ class SourceLinker:
         if isinstance(binding.node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             return binding.node
         if binding.how == "assign" and binding.value is not None:
-            return self.defined(_partial_of(binding.value), depth + 1)
+            return self.defined(_function_of_partial(binding.value), depth + 1)
         return None
 
     # ── full names ────────────────────────────────────────────────────────────────────────────
@@ -202,14 +204,14 @@ class SourceLinker:
         """Return the full name of what an expression refers to, if it was imported or is a builtin."""
         if node not in self._qualified:
             self._qualified[node] = None
-            self._qualified[node] = self._qualify(node)
+            self._qualified[node] = self._find_full_name(node)
         return self._qualified[node]
 
-    def _qualify(self, node: ast.expr) -> str | None:
+    def _find_full_name(self, node: ast.expr) -> str | None:
         if isinstance(node, ast.Attribute):
             tree = self.module_named(node.value)
             if tree is not None:
-                return self._agreed(self.exported(tree, node.attr), tree, node.attr)
+                return self._agreed_full_name(self.exported(tree, node.attr), tree, node.attr)
             base = self.qualify(node.value)
             return public_source_name(f"{base}.{node.attr}") if base else None
         if not isinstance(node, ast.Name):
@@ -223,21 +225,21 @@ class SourceLinker:
         bindings, tree = self.bindings(node), self.index.tree_of(node)
         if not bindings:
             if elsewhere := self.exported(tree, node.id):
-                return self._agreed(elsewhere, tree, node.id)
+                return self._agreed_full_name(elsewhere, tree, node.id)
             return _USUAL.get(node.id, node.id)  # a builtin, a star import, or a cell without its imports
-        return self._agreed(bindings, tree, node.id)
+        return self._agreed_full_name(bindings, tree, node.id)
 
     def variable(self, node: ast.Name) -> Variable:
         """Return what all names of one variable have in common: what owns it, the file, its name there."""
         scope = self.index.scope_of[node]
         return self.owner(node.id, scope), self.index.names[scope].tree, node.id
 
-    def _agreed(self, bindings: list[Binding], tree: ast.Module, name: str) -> str | None:
+    def _agreed_full_name(self, bindings: list[Binding], tree: ast.Module, name: str) -> str | None:
         imports = [binding.node for binding in bindings if binding.how == "import"]
         if not bindings:
-            return self._passed_on(tree, name)
+            return self._reexported_name(tree, name)
         if len(imports) != len(bindings):
-            return self._alias(bindings)
+            return self._aliased_name(bindings)
         # what is imported for want of something better comes last
         parents = self.index.parents
         imports.sort(key=lambda each: isinstance(parents[each], ast.ExceptHandler), reverse=True)
@@ -250,13 +252,13 @@ class SourceLinker:
         """Return the full name behind an import; a local file passes on what it imported itself."""
         tree = self.index.tree_of(node)
         if isinstance(node, ast.ImportFrom):
-            if (source := self._source(tree, node)) is not None:
-                return self._passed_on(source, _original(node, name))
+            if (source := self._imported_file(tree, node)) is not None:
+                return self._reexported_name(source, _original_name(node, name))
             if node.level:
                 return None
-        return imported(node, name)
+        return imported_full_name(node, name)
 
-    def _passed_on(self, tree: ast.Module, name: str) -> str | None:
+    def _reexported_name(self, tree: ast.Module, name: str) -> str | None:
         """Return the full name that a local file gives a name, if it has it from a library."""
         bindings = self.index.names[tree].bindings.get(name, [])
         if not bindings or (tree, name) in self._passing:
@@ -265,33 +267,33 @@ class SourceLinker:
         try:
             if all(each.how == "import" for each in bindings):
                 return self._imported_name(bindings[-1].node, name)
-            return self._alias(bindings)
+            return self._aliased_name(bindings)
         finally:
             self._passing.discard((tree, name))
 
-    def _alias(self, bindings: list[Binding]) -> str | None:
+    def _aliased_name(self, bindings: list[Binding]) -> str | None:
         """Follow `Tensor = torch.cuda.FloatTensor`, where it is the only assignment."""
         values = [binding.value for binding in bindings if binding.how == "assign"]
         if len(values) == len(bindings) == 1 and values[0] is not None:
-            return self.qualify(values[0]) if dotted(values[0]) else None
+            return self.qualify(values[0]) if dotted_name(values[0]) else None
         return None
 
 
-def _original(node: ast.ImportFrom, name: str) -> str:
+def _original_name(node: ast.ImportFrom, name: str) -> str:
     """Return what a name is called where an import takes it from."""
     return next((each.name for each in node.names if (each.asname or each.name) == name), name)
 
 
-def _partial_of(value: ast.expr) -> ast.expr:
+def _function_of_partial(value: ast.expr) -> ast.expr:
     """Return f of `functools.partial(f, ...)`."""
     if isinstance(value, ast.Call) and value.args:
-        name = dotted(value.func) or ""
+        name = dotted_name(value.func) or ""
         if name in ("partial", "functools.partial"):
             return value.args[0]
     return value
 
 
-def _is_given(index: Index, tree: ast.Module, name: str) -> bool:
+def _is_star_imported(index: Index, tree: ast.Module, name: str) -> bool:
     """Tell whether a star import brings a name: one of `__all__`, where that is written out, else any public one."""
     said = index.names[tree].bindings.get("__all__", [])
     if len(said) != 1 or not isinstance(said[0].value, (ast.List, ast.Tuple)):
@@ -300,12 +302,12 @@ def _is_given(index: Index, tree: ast.Module, name: str) -> bool:
     return name in given or len(given) < len(said[0].value.elts)
 
 
-def _stars(index: Index, tree: ast.Module) -> list[ast.ImportFrom]:
+def _star_imports(index: Index, tree: ast.Module) -> list[ast.ImportFrom]:
     bound = index.names[tree].bindings.get("*", [])
     return [each.node for each in bound if isinstance(each.node, ast.ImportFrom)]
 
 
-def files_imported(
+def imported_files(
     find: FindModule, tree: ast.Module, nodes: list[ast.Import | ast.ImportFrom]
 ) -> set[ast.Module]:
     """Return the files of the program that imports of one file bring."""

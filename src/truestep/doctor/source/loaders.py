@@ -12,8 +12,8 @@ from truestep.doctor.source.events import Trace, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.libraries import LOADERS_ASKED, LOADERS_GIVEN
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, receiver_of, walk
-from truestep.doctor.source.values import argument, behind
+from truestep.doctor.source.names import Function, dotted_name, receiver_of, walk
+from truestep.doctor.source.values import argument, calls_behind
 
 TRAINED, EVALUATED = "trained", "evaluated"
 
@@ -37,7 +37,7 @@ def _loader_through_wrappers(
     return None
 
 
-def trained_on(module: SourceModule, *, always: bool = False) -> Iterator[LocatedExpression]:
+def training_loaders(module: SourceModule, *, always: bool = False) -> Iterator[LocatedExpression]:
     """Yield the loaders that training loops go through, each in the call in which it is made; `always`: with no test around."""
     for trace in module.traces:
         for loop in trace.training_loops():
@@ -48,10 +48,10 @@ def trained_on(module: SourceModule, *, always: bool = False) -> Iterator[Locate
             found = _loader_through_wrappers(module, trace, frames[-1])
             if found is not None:
                 yield found
-    yield from _of_library(module, TRAINED)
+    yield from _loaders_of_library(module, TRAINED)
 
 
-def evaluated_on(module: SourceModule) -> Iterator[LocatedExpression]:
+def evaluation_loaders(module: SourceModule) -> Iterator[LocatedExpression]:
     """Yield the loaders of loops that evaluate what is trained elsewhere, each in the call in which it is made."""
     for trace in module.traces:
         for forward in evaluations_of(module, trace):
@@ -59,7 +59,7 @@ def evaluated_on(module: SourceModule) -> Iterator[LocatedExpression]:
             found = _loader_through_wrappers(module, trace, loops[-1]) if loops else None
             if found is not None and not trace.within(forward.loop_path(), "backward", "step"):
                 yield found
-    yield from _of_library(module, EVALUATED)
+    yield from _loaders_of_library(module, EVALUATED)
 
 
 def goes_over_batches(module: SourceModule, loop: ast.For | ast.While) -> bool:
@@ -70,7 +70,7 @@ def goes_over_batches(module: SourceModule, loop: ast.For | ast.While) -> bool:
     return any(module.kind(each) == "loader" for each in parts)
 
 
-def is_learned_from_here(module: SourceModule, loader: ast.Call) -> bool:
+def is_loader_trained_on_here(module: SourceModule, loader: ast.Call) -> bool:
     """Tell whether what goes backward in the loader's own function is made of its batches, by a loop or by `next`."""
     scope = module.scope(loader)
     for call in module.method_calls("backward"):
@@ -79,16 +79,17 @@ def is_learned_from_here(module: SourceModule, loader: ast.Call) -> bool:
             continue
         loops = [each for each in module.ancestors(call) if isinstance(each, ast.For)]
         if any(
-            loader in behind(module, each.iter) and not _is_in_branch(module, call, each) for each in loops
+            loader in calls_behind(module, each.iter) and not _is_in_branch(module, call, each)
+            for each in loops
         ):
             return True
-        if any(loader in behind(module, each) for each in _drawn_behind(module, receiver)):
+        if any(loader in calls_behind(module, each) for each in _next_calls_behind(module, receiver)):
             return True
     return False
 
 
-def _drawn_behind(module: SourceModule, value: ast.expr) -> list[ast.Call]:
-    return [each for each in behind(module, value) if dotted(each.func) == "next"]
+def _next_calls_behind(module: SourceModule, value: ast.expr) -> list[ast.Call]:
+    return [each for each in calls_behind(module, value) if dotted_name(each.func) == "next"]
 
 
 def _is_in_branch(module: SourceModule, node: ast.AST, loop: ast.For) -> bool:
@@ -100,13 +101,15 @@ def _is_in_branch(module: SourceModule, node: ast.AST, loop: ast.For) -> bool:
     return True
 
 
-def value_in(module: SourceModule, node: ast.expr | None, context: CallFrame) -> Any:
+def argument_value(module: SourceModule, node: ast.expr | None, context: CallFrame) -> Any:
     """Return the constant that an argument gives in the call in which it is evaluated, or None."""
     value = CallFrames(module.resolver).value(LocatedExpression(node, context)) if node is not None else None
     return None if isinstance(value, UnknownValue) else value
 
 
-def made_in(module: SourceModule, node: ast.expr | None, context: CallFrame) -> LocatedExpression | None:
+def argument_origin(
+    module: SourceModule, node: ast.expr | None, context: CallFrame
+) -> LocatedExpression | None:
     """Return what made an argument, in the call in which it is evaluated."""
     return CallFrames(module.resolver).origin(LocatedExpression(node, context)) if node is not None else None
 
@@ -114,14 +117,14 @@ def made_in(module: SourceModule, node: ast.expr | None, context: CallFrame) -> 
 # ── the loops of libraries ────────────────────────────────────────────────────────────────────
 
 
-def _of_library(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
+def _loaders_of_library(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
     """Yield what a library goes through: what it asks a class of this file for, or is given by a call."""
     contexts = CallFrames(module.resolver)
-    for value in [*_asked(module, use), *_given(module, use)]:
+    for value in [*_loaders_asked_of_class(module, use), *_loaders_given_to_trainer(module, use)]:
         yield from _each_loader(module, contexts, value)
 
 
-def _asked(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
+def _loaders_asked_of_class(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
     for owner in module.kinds.classes_of(*LOADERS_ASKED):
         methods = LOADERS_ASKED[module.kinds.of_class(owner) or ""][use]
         found = [
@@ -133,7 +136,7 @@ def _asked(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
                     yield LocatedExpression(value, CallFrame(function))
 
 
-def _given(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
+def _loaders_given_to_trainer(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
     for method, arguments in LOADERS_GIVEN.items():
         for call in module.method_calls(method):
             if isinstance(call.func, ast.Attribute) and module.kind(call.func.value) == "lightning trainer":

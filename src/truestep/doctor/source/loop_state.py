@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted_name
 
 
 @dataclass
@@ -40,7 +40,7 @@ class LoopState:
             self.counters.update((slot, value) for value in self.before(slot))
         found = [(slot, self.counters[slot])] if slot in self.counters else []
         if not found and self.progress and isinstance(node, ast.Attribute):
-            name = dotted(node) or node.attr
+            name = dotted_name(node) or node.attr
             ends = (name, ".".join(name.split(".")[-2:]), node.attr)
             found = [(each, self.progress[each]) for each in ends if each in self.progress][:1]
         if found:

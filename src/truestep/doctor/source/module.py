@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.replacement import source_lines
 from truestep.doctor.source import questions
-from truestep.doctor.source.apart import parsed_apart
+from truestep.doctor.source.apart import parse_and_split
 from truestep.doctor.source.kind_of import ExpressionKinds
-from truestep.doctor.source.names import Class, Index, Node, Scope, SourceBinder, dotted
-from truestep.doctor.source.questions import OperationFollower, WholeProgram
+from truestep.doctor.source.names import Class, Index, Node, Scope, SourceBinder, dotted_name
+from truestep.doctor.source.questions import ProgramFollower, WholeProgram
 from truestep.doctor.source.resolving import Resolver
 
 if TYPE_CHECKING:
@@ -29,18 +29,18 @@ class SourceModule:
         text: str,
         path: str = "<text>",
         resolver: Resolver | None = None,
-        follower: OperationFollower | None = None,
+        follower: ProgramFollower | None = None,
     ) -> None:
         self.path = path
         self.text = text
         self.lines = source_lines(text)
-        self.tree = parsed_apart(text, path)
+        self.tree = parse_and_split(text, path)
         self.resolver = resolver or Resolver(Index(), lambda *_: None)
         self.names, self.classes = self.resolver.names, self.resolver.classes
         self.functions = self.resolver.functions
         self.index = self.resolver.index
         self._binder = SourceBinder(self.tree, self.index)
-        self.functions.noted_returns(self._binder.nodes.get(ast.Return, []))
+        self.functions.add_return_statements(self._binder.nodes.get(ast.Return, []))
         self.parents = self.index.parents
         self.remembered = self.resolver.remembered
         self.kinds = ExpressionKinds(self)
@@ -67,7 +67,9 @@ class SourceModule:
     def directly_in(self, scope: Scope, kind: type[Node]) -> list[Node]:
         """Return the nodes of a type in a function, not in one inside of it, or outside of all functions of the file."""
         if kind not in self._in_scopes:
-            self._in_scopes[kind] = questions.by_scope(self._binder.nodes.get(kind, []), self.index.scope_of)
+            self._in_scopes[kind] = questions.nodes_by_scope(
+                self._binder.nodes.get(kind, []), self.index.scope_of
+            )
         return self._in_scopes[kind].get(scope, [])  # type: ignore[return-value]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -84,17 +86,19 @@ class SourceModule:
         return found if isinstance(found, (ast.For, ast.While)) else None
 
     @cached_property
-    def _read(self) -> dict[str, list[ast.Name | ast.Attribute]]:
+    def _reads_by_name(self) -> dict[str, list[ast.Name | ast.Attribute]]:
         """Where names and attributes are read, by their last part, in the order of the file."""
-        return questions.reads_in(self.all(ast.Name), self.all(ast.Attribute))
+        return questions.reads_by_name(self.all(ast.Name), self.all(ast.Attribute))
 
     def reads(self, name: str) -> list[ast.expr]:
         """Return every place that reads a name or a chain of attributes (`self.opt`)."""
-        return [node for node in self._read.get(name.rpartition(".")[2], ()) if dotted(node) == name]
+        return [
+            node for node in self._reads_by_name.get(name.rpartition(".")[2], ()) if dotted_name(node) == name
+        ]
 
     def read_under(self, name: str) -> list[ast.Name | ast.Attribute]:
         """Return every place that reads a name, or an attribute of that name of whatever object."""
-        return self._read.get(name, [])
+        return self._reads_by_name.get(name, [])
 
     def scope(self, node: ast.AST) -> Scope:
         """Return the function or module in whose body the node stands."""
@@ -120,7 +124,7 @@ class SourceModule:
         return [*self.all(ast.Assign), *self.all(ast.AugAssign)]
 
     @cached_property
-    def _calls(self) -> dict[str, list[ast.Call]]:
+    def _calls_by_name(self) -> dict[str, list[ast.Call]]:
         found: dict[str, list[ast.Call]] = {}
         for call in self.all(ast.Call):
             name = self.qualify(call.func)
@@ -129,22 +133,25 @@ class SourceModule:
         return found
 
     @cached_property
-    def _methods(self) -> dict[str, list[ast.Call]]:
-        return questions.methods_in(self.all(ast.Call))
+    def _method_calls_by_name(self) -> dict[str, list[ast.Call]]:
+        return questions.method_calls_by_name(self.all(ast.Call))
 
     def calls(self, *names: str) -> list[ast.Call]:
         """Return the calls of these full names (`torch.nn.functional.dropout`)."""
-        return [call for name in names for call in self._calls.get(name, [])]
+        return [call for name in names for call in self._calls_by_name.get(name, [])]
 
     def calls_matching(self, prefix: str) -> list[tuple[str, ast.Call]]:
         """Return (full name, call) for every call whose full name starts so."""
         return [
-            (name, call) for name, calls in self._calls.items() if name.startswith(prefix) for call in calls
+            (name, call)
+            for name, calls in self._calls_by_name.items()
+            if name.startswith(prefix)
+            for call in calls
         ]
 
     def method_calls(self, *names: str) -> list[ast.Call]:
         """Return the calls `x.NAME(...)` whatever x is."""
-        return [call for name in names for call in self._methods.get(name, [])]
+        return [call for name in names for call in self._method_calls_by_name.get(name, [])]
 
     def home(self, node: ast.AST) -> "SourceModule":
         """Return the file of the program that a node stands in."""

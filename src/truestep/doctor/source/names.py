@@ -62,7 +62,7 @@ class ScopeNames:
         self.bindings.setdefault(name, []).append(binding)
 
 
-def dotted(node: ast.AST) -> str | None:
+def dotted_name(node: ast.AST) -> str | None:
     """Return `a.b.c` for a chain of attributes on a name, else None."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
@@ -75,7 +75,7 @@ def dotted(node: ast.AST) -> str | None:
 
 def last_part(node: ast.AST) -> str:
     """Return c of `a.b.c`, "" for what is no chain of attributes on a name."""
-    return (dotted(node) or "").rpartition(".")[2]
+    return (dotted_name(node) or "").rpartition(".")[2]
 
 
 def method_of(call: ast.Call) -> str:
@@ -98,7 +98,7 @@ def names_in(node: ast.AST) -> list[str]:
     return [each.id for each in walk(node) if isinstance(each, ast.Name)]
 
 
-def one_of(found: Iterable[Found]) -> Found | None:
+def common_answer(found: Iterable[Found]) -> Found | None:
     """Return what all of some answers are; None where they differ, or there are none."""
     different = set(found)
     return different.pop() if len(different) == 1 else None
@@ -127,7 +127,7 @@ def public_source_name(name: str) -> str:
     return name
 
 
-def imported(node: ast.AST, name: str) -> str | None:
+def imported_full_name(node: ast.AST, name: str) -> str | None:
     """Return the full name of what an import binds to a name."""
     if isinstance(node, ast.Import):
         for alias in node.names:
@@ -145,7 +145,9 @@ def imported(node: ast.AST, name: str) -> str | None:
 Target = tuple[ast.expr, ast.expr | None, tuple[int, ...]]
 
 
-def _targets(target: ast.expr, value: ast.expr | None, position: tuple[int, ...] = ()) -> Iterator[Target]:
+def _unpack_targets(
+    target: ast.expr, value: ast.expr | None, position: tuple[int, ...] = ()
+) -> Iterator[Target]:
     """Yield (simple target, the value it comes from, its position in that value)."""
     if isinstance(target, ast.Starred):
         yield target.value, None, (*position, 0)
@@ -153,10 +155,10 @@ def _targets(target: ast.expr, value: ast.expr | None, position: tuple[int, ...]
         yield target, value, position
     elif isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts) and not position:
         for part, part_value in zip(target.elts, value.elts, strict=True):
-            yield from _targets(part, part_value)
+            yield from _unpack_targets(part, part_value)
     else:
         for index, part in enumerate(target.elts):
-            yield from _targets(part, value, (*position, index))
+            yield from _unpack_targets(part, value, (*position, index))
 
 
 # The fields that never hold a node, by the types that have them; `name` holds one in a type alias alone.
@@ -167,7 +169,7 @@ _TEXTS = frozenset((
 _WITHOUT_NODES = (ast.Constant, ast.Global, ast.MatchSingleton, ast.Nonlocal, ast.alias)
 
 
-class _Fields(dict[type[ast.AST], tuple[str, ...]]):
+class _NodeFields(dict[type[ast.AST], tuple[str, ...]]):
     """The fields of each type of node that may hold nodes."""
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
@@ -180,7 +182,7 @@ class _Fields(dict[type[ast.AST], tuple[str, ...]]):
         return self[kind]
 
 
-_FIELDS = _Fields()
+_FIELDS = _NodeFields()
 
 
 def children_of(node: ast.AST) -> list[ast.AST]:
@@ -195,7 +197,7 @@ def children_of(node: ast.AST) -> list[ast.AST]:
     return found
 
 
-def stored_in(node: ast.Assign | ast.AugAssign) -> ast.expr:
+def assignment_target(node: ast.Assign | ast.AugAssign) -> ast.expr:
     """Return what an assignment gives a value to; the first, of several."""
     return node.targets[0] if isinstance(node, ast.Assign) else node.target
 
@@ -243,7 +245,7 @@ class Index:
         if not isinstance(binding.node, ast.AnnAssign) or not isinstance(owner, ast.ClassDef):
             return False
         makers = [*owner.decorator_list, *owner.bases]
-        names = [dotted(each.func if isinstance(each, ast.Call) else each) or "" for each in makers]
+        names = [dotted_name(each.func if isinstance(each, ast.Call) else each) or "" for each in makers]
         return any(each.rpartition(".")[2] in kinds.WITH_FIELDS for each in names)
 
     def is_called(self, node: ast.AST) -> bool:
@@ -305,7 +307,7 @@ class SourceBinder:
                     self.attributes.setdefault(node, {})
                     owner = node
                 elif isinstance(node, Function):
-                    scope = self._enter(node, scope)
+                    scope = self._enter_scope(node, scope)
             node.beneath = inside = children_of(node) if _FIELDS[kind] else ()
             if inside:
                 above.append(node)
@@ -335,7 +337,7 @@ class SourceBinder:
         end = bisect_right(numbers, node.last, lo=start)  # type: ignore[attr-defined]
         return self.nodes[kind][start:end] if end > start else []  # type: ignore[return-value]
 
-    def _enter(self, node: Function, scope: Scope) -> Scope:
+    def _enter_scope(self, node: Function, scope: Scope) -> Scope:
         outer = self.names[scope]
         names = self.names[node] = ScopeNames(node, outer.tree, outer)
         every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
@@ -348,17 +350,17 @@ class SourceBinder:
         match node:
             case ast.Assign():
                 for target in node.targets:
-                    self._assign(target, node.value, node, scope, owner)
+                    self._bind_assignment(target, node.value, node, scope, owner)
             case ast.AnnAssign() | ast.NamedExpr() if node.value is not None:
-                self._assign(node.target, node.value, node, scope, owner)
+                self._bind_assignment(node.target, node.value, node, scope, owner)
             case ast.AugAssign():
-                self._store(node.target, Binding(node, node.value, "augmented"), scope, owner)
+                self._bind_target(node.target, Binding(node, node.value, "augmented"), scope, owner)
             case ast.For() | ast.AsyncFor() | ast.comprehension():
-                for target, _, _ in _targets(node.target, None):
-                    self._store(target, Binding(target, node.iter, "for"), scope, owner)
+                for target, _, _ in _unpack_targets(node.target, None):
+                    self._bind_target(target, Binding(target, node.iter, "for"), scope, owner)
             case ast.withitem() if node.optional_vars is not None:
                 binding = Binding(node.optional_vars, node.context_expr, "with")
-                self._store(node.optional_vars, binding, scope, owner)
+                self._bind_target(node.optional_vars, binding, scope, owner)
             case ast.Call():
                 last = (
                     node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -371,7 +373,7 @@ class SourceBinder:
     def _declare(self, node: ast.AST, scope: Scope, owner: ast.ClassDef | None) -> None:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                self._define(node, scope, owner)
+                self._bind_definition(node, scope, owner)
             case ast.Import() | ast.ImportFrom():
                 for alias in node.names:
                     name = alias.asname or alias.name.split(".")[0]
@@ -381,7 +383,7 @@ class SourceBinder:
             case ast.ExceptHandler() if node.name:
                 self.names[scope].add(node.name, Binding(node, None, "with"))
 
-    def _define(
+    def _bind_definition(
         self,
         node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef,
         scope: Scope,
@@ -392,21 +394,23 @@ class SourceBinder:
         else:
             self.names[scope].add(node.name, Binding(node, None, "def"))
 
-    def _assign(
+    def _bind_assignment(
         self, target: ast.expr, value: ast.expr, node: ast.AST, scope: Scope, owner: ast.ClassDef | None
     ) -> None:
-        for simple, source, position in _targets(target, value):
+        for simple, source, position in _unpack_targets(target, value):
             how = "unpack" if position else "assign"
-            self._store(simple, Binding(node, source, how, position=position), scope, owner)
+            self._bind_target(simple, Binding(node, source, how, position=position), scope, owner)
 
-    def _store(self, target: ast.expr, binding: Binding, scope: Scope, owner: ast.ClassDef | None) -> None:
+    def _bind_target(
+        self, target: ast.expr, binding: Binding, scope: Scope, owner: ast.ClassDef | None
+    ) -> None:
         if isinstance(target, ast.Name):
             if owner is not None and scope is self.scope_of.get(owner):
                 self.attributes.setdefault(owner, {}).setdefault(target.id, []).append(binding)
             else:
                 self.names[scope].add(target.id, binding)
         elif isinstance(target, ast.Attribute):
-            if owner is not None and dotted(target) == f"self.{target.attr}":
+            if owner is not None and dotted_name(target) == f"self.{target.attr}":
                 self.attributes.setdefault(owner, {}).setdefault(target.attr, []).append(binding)
             else:
                 self.index.held.add(target.attr)

@@ -17,7 +17,7 @@ Node = TypeVar("Node", bound=Hashable)
 Question = TypeVar("Question", bound=Callable[..., Any])
 
 
-def each_once(
+def walk_each_once(
     start: Iterable[Node], behind: Callable[[Node], Iterable[Node]], most_steps: float = MAX_DEPTH
 ) -> Iterator[Node]:
     """Yield some nodes and what lies behind them, nearest first, as far as so many steps lead."""

@@ -6,7 +6,7 @@ import ast
 from truestep.doctor.source.arguments import parameters_given
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, last_part
-from truestep.doctor.source.once import answered_once, each_once
+from truestep.doctor.source.once import answered_once, walk_each_once
 from truestep.doctor.source.values import argument, constant
 
 _PARSES = ("parse_args", "parse_known_args")
@@ -15,13 +15,13 @@ _MOST_STEPS = 40  # names, functions and objects that the options are handed thr
 _WHOLE = ("__dict__", "_get_kwargs", "__iter__")  # what gives all options at once
 
 
-def is_left_unread(module: SourceModule, option: ast.Call) -> bool:
+def is_unread_option(module: SourceModule, option: ast.Call) -> bool:
     """Tell an option, by its `add_argument`, that no part of the program reads."""
-    name, read = destination(option), module.program.answer(_names_read)
+    name, read = option_destination(option), module.program.answer(_option_names_read)
     return name is not None and read is not None and name not in read
 
 
-def destination(option: ast.Call) -> str | None:
+def option_destination(option: ast.Call) -> str | None:
     """Return the name under which an option is read: `use_amp` for `--use-amp`."""
     if (given := argument(option, None, "dest")) is not None:
         name = constant(given)
@@ -36,40 +36,40 @@ def option_defaults(files: list[SourceModule]) -> dict[str, object]:
     found: dict[str, object] = {}
     for module in files:
         for call in module.method_calls("add_argument"):
-            name, default = destination(call), constant(argument(call, None, "default"))
+            name, default = option_destination(call), constant(argument(call, None, "default"))
             if name is not None and default is not None:
                 found[name] = default
     return found
 
 
-def _names_read(files: list[SourceModule]) -> frozenset[str] | None:
+def _option_names_read(files: list[SourceModule]) -> frozenset[str] | None:
     """Return the options that are read, from where they are parsed on; None where it can't be told who reads them."""
     parsed: list[ast.expr] = [call for file in files for call in file.method_calls(*_PARSES)]
     left = not parsed
     names: set[str] = set()
 
-    def further(node: ast.expr) -> list[ast.expr]:
+    def uses_of_options(node: ast.expr) -> list[ast.expr]:
         nonlocal left
         above = files[0].home(node).parents[node]
         if isinstance(above, ast.Attribute) and above.attr not in _WHOLE:
             names.add(above.attr)
             return []
-        uses = _uses(files[0], node)
+        uses = _option_uses(files[0], node)
         left = left or uses is None
         return uses or []
 
-    for _ in each_once(parsed, further, _MOST_STEPS):
+    for _ in walk_each_once(parsed, uses_of_options, _MOST_STEPS):
         if left:
             break
     return None if left else frozenset(names)
 
 
-def _uses(module: SourceModule, node: ast.expr) -> list[ast.expr] | None:
+def _option_uses(module: SourceModule, node: ast.expr) -> list[ast.expr] | None:
     """Return where the options are, one step on; None where it can't be told who reads them."""
     home = module.home(node)
     match home.parents[node]:
         case ast.Assign(targets=[target]):
-            return _reads(home, target)
+            return _reads_of_target(home, target)
         case ast.Return():
             scope = home.scope(node)
             calls = module.functions.callers(scope) if isinstance(scope, Function) else []
@@ -77,16 +77,16 @@ def _uses(module: SourceModule, node: ast.expr) -> list[ast.expr] | None:
         case ast.Subscript(value=value) as part if value is node:
             return [part] if constant(part.slice) == 0 else None
         case ast.Call() as call:
-            return _taken(home, call, node)
+            return _reads_of_given_parameter(home, call, node)
         case ast.keyword(arg=str()) as word:
             above = home.parents[word]
-            return _taken(home, above, node) if isinstance(above, ast.Call) else None
+            return _reads_of_given_parameter(home, above, node) if isinstance(above, ast.Call) else None
         case ast.Expr() | ast.FormattedValue() | ast.Compare():
             return []
     return None
 
 
-def _reads(home: SourceModule, target: ast.expr) -> list[ast.expr] | None:
+def _reads_of_target(home: SourceModule, target: ast.expr) -> list[ast.expr] | None:
     if isinstance(target, ast.Tuple) and target.elts:
         target = target.elts[0]
     if isinstance(target, ast.Attribute):
@@ -112,7 +112,7 @@ def _is_of_file(home: SourceModule, name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Load) and not any(each.how == "parameter" for each in bound)
 
 
-def _taken(home: SourceModule, call: ast.Call, node: ast.expr) -> list[ast.expr] | None:
+def _reads_of_given_parameter(home: SourceModule, call: ast.Call, node: ast.expr) -> list[ast.expr] | None:
     """Return where the function that a call runs reads the parameter that it is given for."""
     if call.func is node:
         return None

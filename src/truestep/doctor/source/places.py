@@ -43,7 +43,7 @@ class SourceDisk:
     def exists(self, path: str) -> bool:
         """Tell whether there is such a Python file."""
         folder, name = os.path.split(path)
-        return name in self._list(folder)[0]
+        return name in self._list_folder(folder)[0]
 
     def has(self, folder: str, name: str) -> bool:
         """Tell whether a folder holds a module or another folder of this name."""
@@ -59,9 +59,9 @@ class SourceDisk:
 
     def is_top(self, folder: str) -> bool:
         """Tell whether a project begins in a folder."""
-        return self._list(folder)[1]
+        return self._list_folder(folder)[1]
 
-    def _list(self, folder: str) -> tuple[set[str], bool]:
+    def _list_folder(self, folder: str) -> tuple[set[str], bool]:
         """Return the names of the Python files in a folder, and whether a project begins there."""
         if folder not in self._listed:
             try:
@@ -146,7 +146,7 @@ class ImportPlaces:
         """Return the path of the file that an import in `home` means, if it is a local one."""
         key = (os.path.dirname(home) if dots != BENEATH else home, name, dots)
         if key not in self._found:
-            self._found[key] = self._search(home, name, dots)
+            self._found[key] = self._search_import(home, name, dots)
         found = self._found[key]
         return found if found != home else None
 
@@ -167,7 +167,7 @@ class ImportPlaces:
             folder = os.path.dirname(home)
             for _ in range(dots - 1):
                 folder = os.path.dirname(folder)
-            return not self._leads_on(folder, parts)
+            return not self._is_resolvable(folder, parts)
         roots = self._roots_with(os.path.dirname(home), parts[0]) if parts[0] not in _LIBRARIES else []
         folders = [os.path.join(each, parts[0]) for each in roots]
         is_own = any(
@@ -175,14 +175,14 @@ class ImportPlaces:
             or any(each.startswith(folder + os.sep) for each in beside)
             for folder in folders
         )
-        return len(parts) > 1 and is_own and not any(self._leads_on(each, parts) for each in roots)
+        return len(parts) > 1 and is_own and not any(self._is_resolvable(each, parts) for each in roots)
 
-    def _leads_on(self, folder: str, parts: list[str]) -> bool:
+    def _is_resolvable(self, folder: str, parts: list[str]) -> bool:
         """Tell whether each part of a name is there, or may be what the package above it gives that name."""
         for part in parts:
             own = os.path.join(folder, "__init__.py")
             if not self.files.holds(folder, part):
-                return self.files.exists(own) and _may_give(self.files, own, part)
+                return self.files.exists(own) and _can_give_name(self.files, own, part)
             folder = os.path.join(folder, part)
         return True
 
@@ -194,28 +194,30 @@ class ImportPlaces:
             self._above[folder] = [own, *self._packages_from(os.path.dirname(folder))] if is_package else []
         return self._above[folder]
 
-    def _search(self, home: str, name: str, dots: int) -> str | None:
+    def _search_import(self, home: str, name: str, dots: int) -> str | None:
         folder = os.path.dirname(home)
         if dots == BENEATH:
-            return self._beneath(folder, name) if home.endswith("__init__.py") else None
+            return self._file_beneath(folder, name) if home.endswith("__init__.py") else None
         if dots:
             for _ in range(dots - 1):
                 folder = os.path.dirname(folder)
-            return self._beneath(folder, name)
+            return self._file_beneath(folder, name)
         if not name or name.partition(".")[0] in _LIBRARIES:
             return None
-        found = (self._beneath(root, name) for root in self._roots_with(folder, name.partition(".")[0]))
+        found = (self._file_beneath(root, name) for root in self._roots_with(folder, name.partition(".")[0]))
         return next((each for each in found if each is not None), None)
 
     def _roots_with(self, folder: str, first: str) -> list[str]:
         """Return the folders in which the first part of a name is found at all: of a library's, none."""
         if (folder, first) not in self._with_first:
-            own = [each for each in self._search_path(folder) if not _is_library(first, folder, each)]
+            own = [
+                each for each in self._search_path(folder) if not _is_installed_library(first, folder, each)
+            ]
             found = [each for each in own if self.files.has(each, first)]
             self._with_first[folder, first] = found
         return self._with_first[folder, first]
 
-    def _beneath(self, folder: str, name: str) -> str | None:
+    def _file_beneath(self, folder: str, name: str) -> str | None:
         path = os.path.join(folder, *name.split("."))
         for candidate in (os.path.join(path, "__init__.py"), f"{path}.py" if name else ""):
             if candidate and self.files.exists(candidate):
@@ -229,19 +231,19 @@ class ImportPlaces:
             while self.files.exists(os.path.join(current, "__init__.py")):
                 current = os.path.dirname(current)
                 found.append(current)
-            above = _ancestors(current)
-            tops = [place for place, each in enumerate(above) if self._is_top(each)]
+            above = _ancestor_folders(current)
+            tops = [place for place, each in enumerate(above) if self._is_project_top(each)]
             for each in above[: tops[0] + 1] if tops else []:
                 found += [each, os.path.join(each, "src")]
             self._roots[folder] = list(dict.fromkeys(found))
         return self._roots[folder]
 
-    def _is_top(self, folder: str) -> bool:
+    def _is_project_top(self, folder: str) -> bool:
         is_named = folder in self._tops or os.path.basename(folder) in _INSTALLED
         return is_named or self.files.is_top(folder)
 
 
-def _may_give(files: SourceDisk, package: str, name: str) -> bool:
+def _can_give_name(files: SourceDisk, package: str, name: str) -> bool:
     """Tell a package that names a name, takes all of another, or reaches for what is on other paths."""
     try:
         text = files.text(package)
@@ -250,14 +252,14 @@ def _may_give(files: SourceDisk, package: str, name: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b|import \*|__path__|__getattr__|sys\.modules", text) is not None
 
 
-def _is_library(first: str, folder: str, root: str) -> bool:
+def _is_installed_library(first: str, folder: str, root: str) -> bool:
     """Tell another package beside the one of a folder, where packages are installed: it is no file of this program."""
     if os.path.basename(root) not in _INSTALLED or folder == root:
         return False
     return os.path.relpath(folder, root).split(os.sep)[0] != first
 
 
-def _ancestors(folder: str) -> list[str]:
+def _ancestor_folders(folder: str) -> list[str]:
     found = [folder]
     while len(found) <= _LEVELS and os.path.dirname(found[-1]) != found[-1]:
         found.append(os.path.dirname(found[-1]))

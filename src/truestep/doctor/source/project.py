@@ -5,7 +5,7 @@ import ast
 import os
 from collections.abc import Iterable, Iterator
 
-from truestep.core.system import path_from
+from truestep.core.system import relative_path
 from truestep.doctor.source.entries import ProgramEntries
 from truestep.doctor.source.events import Trace
 from truestep.doctor.source.module import SourceModule
@@ -21,7 +21,7 @@ class SourceProject:
         self._places = places or ImportPlaces(files or SourceDisk())
         self.files = self._places.files
         self.index = Index()
-        self.resolver = Resolver(self.index, self._find)
+        self.resolver = Resolver(self.index, self._find_imported_tree)
         self.modules: dict[str, SourceModule] = {}  # by full path
         self._trees: dict[ast.Module, str] = {}
         self._linked: set[str] = set()
@@ -48,21 +48,21 @@ class SourceProject:
         while waiting:
             full = waiting.pop()
             self._linked.add(full)
-            for found in self._reached(self.modules[full]):
+            for found in self._paths_reached_by_imports(self.modules[full]):
                 self._neighbours.setdefault(full, set()).add(found)
                 self._neighbours.setdefault(found, set()).add(full)
                 self._imported.add(found)
-                if found not in self.modules and self._parse(found, self.modules[full].path):
+                if found not in self.modules and self._parse_imported_file(found, self.modules[full].path):
                     waiting.append(found)
 
-    def _reached(self, module: SourceModule) -> Iterator[str]:
+    def _paths_reached_by_imports(self, module: SourceModule) -> Iterator[str]:
         nodes: list[ast.Import | ast.ImportFrom] = [*module.all(ast.Import), *module.all(ast.ImportFrom)]
         for node in nodes:
-            for name, dots in _names_of(node):
+            for name, dots in _names_in_import(node):
                 yield from self._places.reached(self._trees[module.tree], name, dots)
 
-    def _parse(self, full: str, importer: str) -> bool:
-        shown = full if os.path.isabs(importer) else path_from(os.curdir, full)
+    def _parse_imported_file(self, full: str, importer: str) -> bool:
+        shown = full if os.path.isabs(importer) else relative_path(os.curdir, full)
         try:
             self.add(self.files.text(full), shown)
         except (OSError, SyntaxError, ValueError):
@@ -79,12 +79,12 @@ class SourceProject:
 
     # ── imports ───────────────────────────────────────────────────────────────────────────────
 
-    def _find(self, importer: ast.Module, name: str, dots: int) -> ast.Module | None:
-        full = self._locate(importer, name, dots)
+    def _find_imported_tree(self, importer: ast.Module, name: str, dots: int) -> ast.Module | None:
+        full = self._locate_import(importer, name, dots)
         module = self.modules.get(full) if full is not None else None
         return module.tree if module is not None else None
 
-    def _locate(self, importer: ast.Module, name: str, dots: int) -> str | None:
+    def _locate_import(self, importer: ast.Module, name: str, dots: int) -> str | None:
         """Return the path of the local file that an import means."""
         home = self._trees.get(importer)
         return self._places.find(home, name, dots) if home is not None else None
@@ -161,7 +161,7 @@ class SourceProject:
         return self.entries.tracer.entered_from.get(function, set())
 
 
-def _names_of(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, int]]:
+def _names_in_import(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, int]]:
     if isinstance(node, ast.Import):
         return [(alias.name, 0) for alias in node.names]
     base = node.module or ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.library.loops import NAMED_AS_THESE, TAKES_BACKWARD
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, given_to, last_part, walk
+from truestep.doctor.source.names import Function, dotted_name, given_to, last_part, walk
 from truestep.doctor.source.values import argument, value_origins
 
 Found = tuple[str, ast.expr, ast.expr | None]  # kind, node, subject
@@ -74,9 +74,11 @@ class Protocol:
 
     def is_forward(self, call: ast.Call) -> bool:
         """Tell whether a module of the user's is applied."""
-        return self.module.kind(call.func) in ("module", "ddp") if not self._is_class(call.func) else False
+        return (
+            self.module.kind(call.func) in ("module", "ddp") if not self._is_known_class(call.func) else False
+        )
 
-    def _is_class(self, node: ast.expr) -> bool:
+    def _is_known_class(self, node: ast.expr) -> bool:
         qualified = self.module.qualify(node)
         return bool(qualified and "." in qualified) or self.module.classes.named(node) is not None
 
@@ -91,11 +93,11 @@ class Protocol:
         """Return the loss, a function, that a learner of Truestep's is updated with."""
         if self.module.qualify(call.func) == "truestep.update":
             return argument(call, 1, "loss")
-        if isinstance(call.func, ast.Attribute) and self._is_update(call.func):
+        if isinstance(call.func, ast.Attribute) and self._is_learner_update(call.func):
             return argument(call, 0, "loss")
         return None
 
-    def _is_update(self, function: ast.Attribute) -> bool:
+    def _is_learner_update(self, function: ast.Attribute) -> bool:
         """Tell `learner.update`: what it is called on was made by `run.learner(...)`."""
         if function.attr != "update":
             return False
@@ -105,13 +107,13 @@ class Protocol:
     def assignment(self, node: ast.Assign | ast.AugAssign) -> list[Found]:
         """Return what an assignment does to the protocol."""
         if node not in self._assigned:
-            self._assigned[node] = list(self._assignment(node))
+            self._assigned[node] = list(self._recognise_assignment(node))
         return self._assigned[node]
 
-    def _assignment(self, node: ast.Assign | ast.AugAssign) -> Iterator[Found]:
+    def _recognise_assignment(self, node: ast.Assign | ast.AugAssign) -> Iterator[Found]:
         """Recognise `p.grad = None`, and a step made by hand: `p.data -= rate * p.grad`."""
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            whole = _without_data(target)
+            whole = _strip_data(target)
             if _is_gradient(whole):  # also `p.grad.data = ...`
                 yield "zero_grad", target, None
             in_place = isinstance(node, ast.AugAssign) or whole is not target
@@ -121,44 +123,48 @@ class Protocol:
     def call(self, call: ast.Call) -> list[Found]:
         """Return what a call does to the protocol; "unknown" where an optimizer or a net is handed on."""
         if call not in self._found:
-            self._found[call] = list(self._recognised(call))
+            self._found[call] = list(self._recognise_call(call))
         return self._found[call]
 
-    def _recognised(self, call: ast.Call) -> Iterator[Found]:
-        name = self._name_of(call.func)
+    def _recognise_call(self, call: ast.Call) -> Iterator[Found]:
+        name = self._called_name(call.func)
         if name == "truestep.update":
             several = argument(call, 0, "learners")
             for each in several.elts if isinstance(several, (ast.List, ast.Tuple)) else ():
                 yield "learn", call, each
         elif name in _BY_NAME:
             yield _BY_NAME[name], call, call.args[0] if call.args else None
-        elif isinstance(call.func, ast.Attribute) and (own := self._of_own_class(call.func)) is not None:
+        elif (
+            isinstance(call.func, ast.Attribute) and (own := self._events_of_own_class(call.func)) is not None
+        ):
             yield from ((event, call, call.func.value) for event in own)
-        elif isinstance(call.func, ast.Attribute) and (found := list(self._method(call, call.func))):
+        elif isinstance(call.func, ast.Attribute) and (
+            found := list(self._recognise_method(call, call.func))
+        ):
             yield from found
         elif self.is_forward(call):
             yield "forward", call, call.func
         elif self._begins_schedule(call):
             return
         elif name is None or "." not in name:
-            yield from self._handed_on(call, "optimizer", "module", "ddp")
+            yield from self._unknown_events_of_handed_on(call, "optimizer", "module", "ddp")
         elif not name.startswith(HARMLESS):
-            yield from self._handed_on(call, "optimizer")
+            yield from self._unknown_events_of_handed_on(call, "optimizer")
 
-    def _method(self, call: ast.Call, function: ast.Attribute) -> Iterator[Found]:
+    def _recognise_method(self, call: ast.Call, function: ast.Attribute) -> Iterator[Found]:
         method, receiver = function.attr, function.value
         if method in _BACKWARD:
             yield "backward", call, self.loss_taken(call)
-        elif self._is_update(function):
+        elif self._is_learner_update(function):
             yield "learn", call, receiver
         elif method in _BY_METHOD:
-            yield from self._known(call, method, receiver)
-        elif method in _ZEROING and _is_gradient(_without_data(receiver)):
+            yield from self._recognise_known_method(call, method, receiver)
+        elif method in _ZEROING and _is_gradient(_strip_data(receiver)):
             yield "zero_grad", call, receiver
         elif method in _MOVES and (moved := _moved_by_gradient(receiver, call.args)) is not None:
             yield "update", call, moved
 
-    def _of_own_class(self, function: ast.Attribute) -> tuple[str, ...] | None:
+    def _events_of_own_class(self, function: ast.Attribute) -> tuple[str, ...] | None:
         """Return the events of a method that a class of the program has from a library; None for any other method."""
         if function.attr not in _OWN_METHODS:
             return None
@@ -171,7 +177,7 @@ class Protocol:
         """Return what goes backward: `loss` of `loss.backward()`, and of `accelerator.backward(loss)`."""
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in _BACKWARD:
             return None
-        handed = call.func.attr == "manual_backward" or self._delegates(call, call.func.value)
+        handed = call.func.attr == "manual_backward" or self._is_delegated_backward(call, call.func.value)
         return call.args[0] if call.args and handed else call.func.value
 
     def scaled(self, node: ast.AST | None) -> ast.expr | None:
@@ -186,12 +192,12 @@ class Protocol:
         found = list(value_origins(self.module, loss)) if loss is not None else []
         return bool(found) and all(self.scaled(each) is not None for each in found)
 
-    def _delegates(self, call: ast.Call, receiver: ast.expr) -> bool:
+    def _is_delegated_backward(self, call: ast.Call, receiver: ast.expr) -> bool:
         """Tell `accelerator.backward(loss)` from `loss.backward(gradient)`: by what made it, else by its name."""
         made = self.module.classes.maker_of(call)
         return made in TAKES_BACKWARD or last_part(receiver) in NAMED_AS_THESE
 
-    def _known(self, call: ast.Call, method: str, receiver: ast.expr) -> Iterator[Found]:
+    def _recognise_known_method(self, call: ast.Call, method: str, receiver: ast.expr) -> Iterator[Found]:
         kind = self.module.kind(receiver)
         event = _BY_METHOD[method].get(kind, _BY_METHOD[method].get(ANY))
         if event == "scaler_step":
@@ -200,7 +206,7 @@ class Protocol:
                 yield "step", call, call.args[0]
         elif event == "unscale":
             yield event, call, call.args[0] if call.args else receiver
-        elif event == "train" and (mode := _mode(call)) is not None:
+        elif event == "train" and (mode := _training_mode(call)) is not None:
             yield "train" if mode else "eval", call, receiver
         elif event == "train" and len(call.args) == 1 and isinstance(call.args[0], (ast.Name, ast.Attribute)):
             yield "train", call, receiver  # the mode that was before is set again
@@ -209,7 +215,7 @@ class Protocol:
                 yield "unknown", call, receiver  # a function that is not in sight goes backward
             yield event, call, receiver
 
-    def _name_of(self, called: ast.expr) -> str | None:
+    def _called_name(self, called: ast.expr) -> str | None:
         """Return the full name of what is called; of `torch.autocast("cpu")(function)` that of autocast."""
         name = self.module.qualify(called)
         if name is None and isinstance(called, ast.Call):
@@ -225,7 +231,7 @@ class Protocol:
         is_above = isinstance(call.func.value, ast.Call) and last_part(call.func.value.func) == "super"
         return is_above and owner is not None and self.module.kinds.of_class(owner) == "scheduler"
 
-    def _handed_on(self, call: ast.Call, *kinds: str) -> Iterator[Found]:
+    def _unknown_events_of_handed_on(self, call: ast.Call, *kinds: str) -> Iterator[Found]:
         given = given_to(call)
         named = [each for each in given if type(each) in _NAMED]
         # most calls are ruled out by what is called, which is asked for anyway
@@ -250,19 +256,19 @@ def _is_gradient(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "grad"
 
 
-def _without_data(node: ast.expr) -> ast.expr:
+def _strip_data(node: ast.expr) -> ast.expr:
     return node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node
 
 
 def _moved_by_gradient(target: ast.expr, values: list[ast.expr]) -> ast.expr | None:
     """Return p for a change of `p` or `p.data` that is computed from `p.grad`."""
-    moved = _without_data(target)
-    gradient = f"{dotted(moved)}.grad"
+    moved = _strip_data(target)
+    gradient = f"{dotted_name(moved)}.grad"
     inside = [each for value in values for each in walk(value)]
-    return moved if any(dotted(each) == gradient for each in inside) else None
+    return moved if any(dotted_name(each) == gradient for each in inside) else None
 
 
-def _mode(call: ast.Call) -> bool | None:
+def _training_mode(call: ast.Call) -> bool | None:
     """Return the mode that `net.train(...)` sets; None where the call can't be torch's."""
     if len(call.args) > 1 or any(word.arg != "mode" for word in call.keywords):
         return None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-class OperationFollower(Protocol):
+class ProgramFollower(Protocol):
     """Knows in which order things happen in the whole program."""
 
     def traces_of(self, module: "SourceModule") -> "list[Trace]":
@@ -55,7 +55,7 @@ class OperationFollower(Protocol):
 class WholeProgram:
     """One file with all that it is connected with by imports, the order of what happens there, and answers about all of it."""
 
-    def __init__(self, file: "SourceModule", follower: OperationFollower | None) -> None:
+    def __init__(self, file: "SourceModule", follower: ProgramFollower | None) -> None:
         self.file = file
         self._follower = follower
 
@@ -65,30 +65,32 @@ class WholeProgram:
         return self._follower.linked_with(self.file) if self._follower is not None else [self.file]
 
     @cached_property
-    def _answers(self) -> dict[object, Any]:
+    def _answer_cache(self) -> dict[object, Any]:
         """What was answered about the whole program: one table for all its files."""
-        return self.linked[0].program._answers if self.linked[0] is not self.file else {}
+        return self.linked[0].program._answer_cache if self.linked[0] is not self.file else {}
 
     def answer(self, question: "Callable[[list[SourceModule]], Answer]") -> Answer:
         """Return what a question about all files gives: it is answered once, however many files ask it."""
-        if question not in self._answers:
-            self._answers[question] = question(self.linked)
-        answer: Answer = self._answers[question]
+        if question not in self._answer_cache:
+            self._answer_cache[question] = question(self.linked)
+        answer: Answer = self._answer_cache[question]
         return answer
 
     def called_anywhere(self, *names: str) -> list[ast.Call]:
         """Return the calls in the program of methods of these names, or of functions whose full name is given."""
-        if names not in self._answers:
+        if names not in self._answer_cache:
             methods = [call for each in self.linked for call in each.method_calls(*names)]
-            self._answers[names] = methods + [call for each in self.linked for call in each.calls(*names)]
-        found: list[ast.Call] = self._answers[names]
+            self._answer_cache[names] = methods + [
+                call for each in self.linked for call in each.calls(*names)
+            ]
+        found: list[ast.Call] = self._answer_cache[names]
         return found
 
     def words(self, words: frozenset[str]) -> frozenset[str]:
         """Return those of some words that stand somewhere in the program; it is searched once for them."""
-        if words not in self._answers:
-            self._answers[words] = words_in(self.linked, words)
-        found: frozenset[str] = self._answers[words]
+        if words not in self._answer_cache:
+            self._answer_cache[words] = words_in(self.linked, words)
+        found: frozenset[str] = self._answer_cache[words]
         return found
 
     @property
@@ -104,7 +106,7 @@ class WholeProgram:
     @property
     def texts(self) -> set[str]:
         """Every text that stands written in the program."""
-        return self.answer(texts_of)
+        return self.answer(texts_written_in)
 
     @property
     def attributes_read(self) -> dict[str, list[ast.Attribute]]:
@@ -171,7 +173,7 @@ def imported_names_of(files: "list[SourceModule]") -> set[str]:
     return {alias.name for file in files for node in file.all(ast.ImportFrom) for alias in node.names}
 
 
-def texts_of(files: "list[SourceModule]") -> set[str]:
+def texts_written_in(files: "list[SourceModule]") -> set[str]:
     """Return every text that stands written."""
     constants = (node.value for each in files for node in each.all(ast.Constant))
     return {value for value in constants if isinstance(value, str)}
@@ -202,7 +204,7 @@ def words_in(files: "list[SourceModule]", words: frozenset[str]) -> frozenset[st
     )
 
 
-def reads_in(
+def reads_by_name(
     names: list[ast.Name], attributes: list[ast.Attribute]
 ) -> dict[str, list[ast.Name | ast.Attribute]]:
     """Return where names and attributes are read, by their last part, in the order of the file."""
@@ -218,7 +220,7 @@ def reads_in(
     return found
 
 
-def by_scope(nodes: Iterable[ast.AST], scopes: Mapping[ast.AST, Scope]) -> dict[Scope, list[ast.AST]]:
+def nodes_by_scope(nodes: Iterable[ast.AST], scopes: Mapping[ast.AST, Scope]) -> dict[Scope, list[ast.AST]]:
     """Return nodes by the function, or the file, right in which they stand."""
     found: dict[Scope, list[ast.AST]] = {}
     for node in nodes:
@@ -226,7 +228,7 @@ def by_scope(nodes: Iterable[ast.AST], scopes: Mapping[ast.AST, Scope]) -> dict[
     return found
 
 
-def methods_in(calls: list[ast.Call]) -> dict[str, list[ast.Call]]:
+def method_calls_by_name(calls: list[ast.Call]) -> dict[str, list[ast.Call]]:
     """Return the calls of methods, by the method's name."""
     found: dict[str, list[ast.Call]] = {}
     for call in calls:

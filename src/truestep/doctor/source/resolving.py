@@ -11,7 +11,16 @@ from truestep.doctor.source.carried import CarriedValues
 from truestep.doctor.source.classes import Place, ProgramClasses
 from truestep.doctor.source.functions import ProgramFunctions
 from truestep.doctor.source.linking import FindModule, SourceLinker
-from truestep.doctor.source.names import Binding, Class, Function, Index, Scope, dotted, is_self, last_part
+from truestep.doctor.source.names import (
+    Binding,
+    Class,
+    Function,
+    Index,
+    Scope,
+    dotted_name,
+    is_self,
+    last_part,
+)
 
 
 class Resolver:
@@ -53,7 +62,7 @@ class Resolver:
         place = self.place(node)
         if place not in self._definitions:
             self._definitions[place] = []  # a cycle ends here
-            self._definitions[place] = self._definitions[node] = self._define(node)
+            self._definitions[place] = self._definitions[node] = self._find_definitions(node)
         return self._definitions[place]
 
     def place(self, node: ast.expr) -> Place:
@@ -64,14 +73,14 @@ class Resolver:
         is_same = variable[0] is not self.index.scope_of[node] or len(self.names.local_bindings(node)) < 2
         return variable if is_same else node
 
-    def _define(self, node: ast.expr) -> list[ast.expr | None]:
+    def _find_definitions(self, node: ast.expr) -> list[ast.expr | None]:
         match node:
             case ast.Name():
-                return self._from_bindings(self.reaching(node), node.id)
+                return self._definitions_of_bindings(self.reaching(node), node.id)
             case ast.Attribute():
-                return self._of_attribute(node)
+                return self._definitions_of_attribute(node)
             case ast.Subscript(slice=ast.Constant()):
-                return self._of_item(node)
+                return self._definitions_of_item(node)
             case ast.IfExp():
                 return [node.body, node.orelse]
             case ast.NamedExpr():
@@ -80,17 +89,17 @@ class Resolver:
                 return list(node.values)
         return []
 
-    def _of_attribute(self, node: ast.Attribute) -> list[ast.expr | None]:
+    def _definitions_of_attribute(self, node: ast.Attribute) -> list[ast.expr | None]:
         if node.attr not in self.index.held:
-            return self._of_namespace(node)
+            return self._definitions_in_namespace(node)
         if (owner := self.classes.of(node.value)) is not None:
             bindings = self.attribute_bindings(owner, node.attr)
             options = [None] if any(self.index.is_option(each) for each in bindings) else []
-            return [*self._from_bindings(bindings, node.attr), *options]
+            return [*self._definitions_of_bindings(bindings, node.attr), *options]
         tree = self.names.module_named(node.value)
         if tree is not None:
-            return self._from_bindings(self.names.exported(tree, node.attr), node.attr)
-        return self._of_namespace(node)
+            return self._definitions_of_bindings(self.names.exported(tree, node.attr), node.attr)
+        return self._definitions_in_namespace(node)
 
     def attribute_bindings(self, owner: Class, name: str) -> list[Binding]:
         """Return what `self.NAME` is bound to, in the class, in its bases, and from outside."""
@@ -104,19 +113,19 @@ class Resolver:
         ]
         return [*found, *outside] if outside else found
 
-    def _of_namespace(self, node: ast.Attribute) -> list[ast.expr | None]:
+    def _definitions_in_namespace(self, node: ast.Attribute) -> list[ast.expr | None]:
         """Return what an object of no class in sight was given as an attribute: as it was made, or anywhere that has the object."""
         if node.attr not in self.index.written and node.attr not in self.index.keywords:
             return []
         makers = self.carried.makers(node.value)
         given = [each for maker in makers for each in self.carried.given_by_name(maker, node.attr)]
-        made = [each for value in given for each in self._made_by(value)]
-        return [*made, *self._from_bindings(self.carried.written_to(makers, node.attr), node.attr)]
+        made = [each for value in given for each in self._returned_or_value(value)]
+        return [*made, *self._definitions_of_bindings(self.carried.written_to(makers, node.attr), node.attr)]
 
-    def _of_item(self, node: ast.Subscript) -> list[ast.expr | None]:
+    def _definitions_of_item(self, node: ast.Subscript) -> list[ast.expr | None]:
         """Return what stands at a constant place of a dict, tuple or list that is written out."""
         assert isinstance(node.slice, ast.Constant)
-        base = dotted(node.value)
+        base = dotted_name(node.value)
         if base is None:
             return []
         found: list[ast.expr | None] = []
@@ -129,7 +138,7 @@ class Resolver:
         written = [
             value
             for target, key, value in self.index.items.get(scope, [])
-            if key == node.slice.value and dotted(target) == base and value.lineno < node.lineno
+            if key == node.slice.value and dotted_name(target) == base and value.lineno < node.lineno
         ]
         return [*found, *(written or self.carried.items_of(makers, node.slice.value))]
 
@@ -167,20 +176,20 @@ class Resolver:
         """Return what a name was given, be it a part of that."""
         return [value for value, _ in self.unpacked(name) or ()] or self.definitions(name)
 
-    def _from_bindings(self, bindings: list[Binding], name: str) -> list[ast.expr | None]:
+    def _definitions_of_bindings(self, bindings: list[Binding], name: str) -> list[ast.expr | None]:
         found: list[ast.expr | None] = []
         for binding in bindings:
             if binding.how in ("assign", "augmented"):
-                found += self._made_by(binding.value)
+                found += self._returned_or_value(binding.value)
             elif binding.how == "parameter" and binding.parameter_of is not None:
-                found += self._arguments(binding.parameter_of, name)
+                found += self._arguments_of_parameter(binding.parameter_of, name)
             elif binding.how == "unpack" and binding.value is not None:
                 found += self._unpacked_part(binding.value, binding.position)
             else:
                 found.append(None)
         return found
 
-    def _made_by(self, value: ast.expr | None) -> list[ast.expr | None]:
+    def _returned_or_value(self, value: ast.expr | None) -> list[ast.expr | None]:
         """Return what a call of a function of the program gives back, if that is made there; else the value itself."""
         function = self.functions.target_within(value) if isinstance(value, ast.Call) else None
         if function is None or self.index.scope_of.get(value) is function:  # type: ignore[arg-type]
@@ -216,7 +225,7 @@ class Resolver:
         """Return the statement that the node is part of."""
         return node if isinstance(node, ast.stmt) else self.index.enclosing(node, ast.stmt)  # type: ignore[return-value]
 
-    def _arguments(self, function: Function, name: str) -> list[ast.expr | None]:
+    def _arguments_of_parameter(self, function: Function, name: str) -> list[ast.expr | None]:
         """Return what the calls in the program give for a parameter."""
         if not self._sees_callers:
             return [None]
@@ -246,25 +255,27 @@ class ReachingBindings:
     def reaching(self, name: ast.Name) -> list[Binding]:
         """Return the bindings that can be in force where the name is read."""
         if name not in self._reaching:
-            self._reaching[name] = self._reach(name)
+            self._reaching[name] = self._find_reaching(name)
         return self._reaching[name]
 
-    def _reach(self, name: ast.Name) -> list[Binding]:
+    def _find_reaching(self, name: ast.Name) -> list[Binding]:
         scope = self.index.scope_of[name]
         bindings = self.names.local_bindings(name)
         owner = self.names.owner(name.id, scope)
         if len(bindings) < 2:
             return bindings
         if owner is not scope:
-            return self._reach_inside(name, owner, bindings)
-        statement = self._enclosing(name)
+            return self._reaching_in_outer_scope(name, owner, bindings)
+        statement = self._enclosing_statement(name)
         above = set(self.index.ancestors(name))
-        is_later = [each.line >= name.lineno or self._statement(each) is statement for each in bindings]
+        is_later = [
+            each.line >= name.lineno or self._statement_of_binding(each) is statement for each in bindings
+        ]
         before = [each for each, later in zip(bindings, is_later, strict=True) if not later]
         others = [each for each in before if self._is_in_other_arm(each, name, above)]
-        kept, is_certain = self._not_replaced([each for each in before if each not in others], above)
+        kept, is_certain = self._bindings_not_replaced([each for each in before if each not in others], above)
         made = kept[-1] if is_certain else None
-        kept += [each for each in others if self._comes_again(each, made, above)]
+        kept += [each for each in others if self._can_bind_again(each, made, above)]
         if not is_certain:  # nothing certain came first: what comes later in the same loop may have
             loops = [each for each in above if isinstance(each, (ast.For, ast.While))]
             after = [each for each, later in zip(bindings, is_later, strict=True) if later]
@@ -274,7 +285,9 @@ class ReachingBindings:
         ]  # whoever calls that
         return kept or [each for each in bindings if each.how == "parameter"]
 
-    def _reach_inside(self, name: ast.Name, owner: Scope | None, bindings: list[Binding]) -> list[Binding]:
+    def _reaching_in_outer_scope(
+        self, name: ast.Name, owner: Scope | None, bindings: list[Binding]
+    ) -> list[Binding]:
         """Return the bindings of an outer scope that a function can read: none that was replaced before it stood there."""
         above = set(self.index.ancestors(name))
         outer = [
@@ -282,11 +295,11 @@ class ReachingBindings:
         ]
         begins = max((each.lineno for each in outer), default=0)
         is_past = [
-            each.line < begins and self.index.scope_of.get(self._statement(each)) is owner
+            each.line < begins and self.index.scope_of.get(self._statement_of_binding(each)) is owner
             for each in bindings
         ]
         before = [each for each, past in zip(bindings, is_past, strict=True) if past]
-        kept, _ = self._not_replaced(before, above)
+        kept, _ = self._bindings_not_replaced(before, above)
         return [
             each
             for each, past in zip(bindings, is_past, strict=True)
@@ -298,10 +311,10 @@ class ReachingBindings:
         choice = next((each for each in self.index.ancestors(binding.node) if each in above), None)
         if not isinstance(choice, ast.If):
             return False
-        arms = {self._arm(choice, each) for each in (binding.node, name)}
+        arms = {self._arm_of_if(choice, each) for each in (binding.node, name)}
         return arms == {"body", "orelse"}
 
-    def _comes_again(self, binding: Binding, made: Binding | None, above: set[ast.AST]) -> bool:
+    def _can_bind_again(self, binding: Binding, made: Binding | None, above: set[ast.AST]) -> bool:
         """Tell a binding that an earlier turn of a loop may have come to, after what made the value for certain."""
         loops = [
             each for each in self.index.ancestors(binding.node) if isinstance(each, (ast.For, ast.While))
@@ -309,7 +322,7 @@ class ReachingBindings:
         anew = list(self.index.ancestors(made.node)) if made is not None else []
         return any(each in above and each not in anew for each in loops)
 
-    def _arm(self, choice: ast.If, node: ast.AST) -> str:
+    def _arm_of_if(self, choice: ast.If, node: ast.AST) -> str:
         """Return the part of an `if` that a node stands in."""
         below = node
         for each in self.index.ancestors(node):
@@ -318,18 +331,20 @@ class ReachingBindings:
             below = each
         return "body" if below in choice.body else "orelse" if below in choice.orelse else "test"
 
-    def _not_replaced(self, before: list[Binding], above: set[ast.AST]) -> tuple[list[Binding], bool]:
+    def _bindings_not_replaced(
+        self, before: list[Binding], above: set[ast.AST]
+    ) -> tuple[list[Binding], bool]:
         """Return the bindings, last first, that no later one replaces, and whether one of them is in force for certain."""
         kept: list[Binding] = []
         replaced: set[tuple[ast.AST | None, str]] = set()  # blocks that give another value later
         for binding in reversed(before):
-            if replaced and self._block(binding) in replaced:
+            if replaced and self._block_of_binding(binding) in replaced:
                 continue
             kept.append(binding)
             if binding.how != "augmented":
-                if self._is_certain(binding, above):
+                if self._is_certain_binding(binding, above):
                     return kept, True
-                replaced.add(self._block(binding))
+                replaced.add(self._block_of_binding(binding))
                 if self._is_in_both_arms(binding, replaced, above):
                     return kept, True
         return kept, False
@@ -338,29 +353,29 @@ class ReachingBindings:
         self, binding: Binding, replaced: set[tuple[ast.AST | None, str]], above: set[ast.AST]
     ) -> bool:
         """Tell whether both arms of an `if` before the reader give a value: one of them is in force."""
-        choice = self.index.parents.get(self._statement(binding))
+        choice = self.index.parents.get(self._statement_of_binding(binding))
         if not isinstance(choice, ast.If) or choice in above or self.index.parents[choice] not in above:
             return False
         return {(choice, "body"), (choice, "orelse")} <= replaced
 
-    def _is_certain(self, binding: Binding, above: set[ast.AST]) -> bool:
+    def _is_certain_binding(self, binding: Binding, above: set[ast.AST]) -> bool:
         """Tell whether what stands around the reader, or a `with` among it, holds the binding."""
-        block = self.index.parents.get(self._statement(binding))
+        block = self.index.parents.get(self._statement_of_binding(binding))
         while isinstance(block, (ast.With, ast.AsyncWith)) and block not in above:
             block = self.index.parents.get(block)
         return block in above
 
-    def _block(self, binding: Binding) -> tuple[ast.AST | None, str]:
+    def _block_of_binding(self, binding: Binding) -> tuple[ast.AST | None, str]:
         """Return the block that a binding's statement stands in: an arm of an `if`, the body of a loop."""
-        statement = self._statement(binding)
+        statement = self._statement_of_binding(binding)
         parent = self.index.parents.get(statement)
         blocks = ("body", "orelse", "finalbody")
         arms = [name for name in blocks if statement in (getattr(parent, name, None) or ())]
         return parent, arms[0] if arms else f"{getattr(statement, 'lineno', 0)}"
 
-    def _statement(self, binding: Binding) -> ast.AST:
+    def _statement_of_binding(self, binding: Binding) -> ast.AST:
         node = binding.node
         return node if isinstance(node, ast.stmt) else self.index.enclosing(node, ast.stmt) or node
 
-    def _enclosing(self, name: ast.Name) -> ast.AST | None:
+    def _enclosing_statement(self, name: ast.Name) -> ast.AST | None:
         return self.index.enclosing(name, ast.stmt)

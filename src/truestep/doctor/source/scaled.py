@@ -4,7 +4,7 @@
 import ast
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, walk
+from truestep.doctor.source.names import Function, dotted_name, walk
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.values import Position
 
@@ -35,7 +35,7 @@ def _is_scaled(module: SourceModule, part: _Part, seen: set[_Part]) -> bool | No
             hidden = hidden or node is None
             continue
         seen.add((node, place))
-        if _scales(node) or _is_scaled_in_place(module, node):
+        if _is_scaling_operation(node) or _is_scaled_in_place(module, node):
             return True
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
             terms = [each for each in (node.left, node.right) if not isinstance(each, ast.Constant)]
@@ -44,11 +44,11 @@ def _is_scaled(module: SourceModule, part: _Part, seen: set[_Part]) -> bool | No
                 return True
             hidden = hidden or (None in found and False not in found)
             continue
-        waiting += _parts(module, node, place)
+        waiting += _parts_of_value(module, node, place)
     return None if hidden else False
 
 
-def _parts(module: SourceModule, node: ast.expr, place: Position) -> list[_Part]:
+def _parts_of_value(module: SourceModule, node: ast.expr, place: Position) -> list[_Part]:
     """Return what a value, or what stands at a place of a tuple, is made of."""
     match node:
         case ast.Name() if (given := module.resolver.unpacked(node)) is not None:
@@ -73,17 +73,19 @@ def _parts(module: SourceModule, node: ast.expr, place: Position) -> list[_Part]
 
 
 def _parts_of_call(module: SourceModule, call: ast.Call, place: Position) -> list[_Part]:
-    if _passes_on(module, call):
+    if _passes_loss_on(module, call):
         return [(each, ()) for each in call.args[:1]]
     owner = module.classes.of(call.func)
     function = (
         module.classes.method(owner, "forward") if owner is not None and place else None
-    ) or _function_of(module, call)
+    ) or _called_function(module, call)
     if function is not None:
         return [(each, place) for each in module.functions.results(function)]
     if (forward := module.classes.method(owner, "forward")) is not None:
         return [
-            (each, ()) for each in module.functions.results(forward) if each is not None and _scales(each)
+            (each, ())
+            for each in module.functions.results(forward)
+            if each is not None and _is_scaling_operation(each)
         ]
     if place and module.kind(call.func) not in ("module", "ddp"):
         return [(None, ())]  # a model does not know of how many batches an update is; another function may
@@ -91,7 +93,7 @@ def _parts_of_call(module: SourceModule, call: ast.Call, place: Position) -> lis
     return [(call.func.value, ())] if isinstance(call.func, ast.Attribute) and not of_library else []
 
 
-def _function_of(module: SourceModule, call: ast.Call) -> Function | None:
+def _called_function(module: SourceModule, call: ast.Call) -> Function | None:
     """Return the function that a call runs, also of an attribute that was given a partial of it, or what a function made."""
     found = module.functions.target(call)
     if found is not None or not isinstance(call.func, (ast.Name, ast.Attribute)):
@@ -106,7 +108,7 @@ def _function_of(module: SourceModule, call: ast.Call) -> Function | None:
     return module.functions.named(results[0]) if len(results) == 1 else None
 
 
-def _passes_on(module: SourceModule, call: ast.Call) -> bool:
+def _passes_loss_on(module: SourceModule, call: ast.Call) -> bool:
     """Tell `scaler.scale(loss)` and `torch.sum(loss)`: the loss is what they are given."""
     name = module.qualify(call.func) or ""
     return Protocol(module).scaled(call) is not None or name in (
@@ -117,7 +119,7 @@ def _passes_on(module: SourceModule, call: ast.Call) -> bool:
     )
 
 
-def _scales(node: ast.AST) -> bool:
+def _is_scaling_operation(node: ast.AST) -> bool:
     if isinstance(node, (ast.BinOp, ast.AugAssign)):
         return isinstance(node.op, (ast.Div, ast.Mult))
     method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
@@ -126,21 +128,21 @@ def _scales(node: ast.AST) -> bool:
 
 def _is_scaled_in_place(module: SourceModule, node: ast.expr) -> bool:
     """Tell a name that `loss /= k` or `loss.div_(k)` changes."""
-    name = dotted(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
+    name = dotted_name(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
     home = module.home(node)
-    return name is not None and name in _changed_in_place(home, home.scope(node))
+    return name is not None and name in _names_scaled_in_place(home, home.scope(node))
 
 
-def _changed_in_place(module: SourceModule, scope: ast.AST) -> set[str | None]:
+def _names_scaled_in_place(module: SourceModule, scope: ast.AST) -> set[str | None]:
     """Return what a function divides or multiplies where it stands."""
     calls = [each for each in module.inside(scope, ast.Call) if isinstance(each.func, ast.Attribute)]
     scaling = [each for each in calls if each.func.attr in ("div_", "mul_")]  # type: ignore[attr-defined]
-    changed = [each.func.value for each in scaling if not _is_clip(each)]  # type: ignore[attr-defined]
-    changed += [each.target for each in module.inside(scope, ast.AugAssign) if _scales(each)]
-    return {dotted(each) for each in changed}
+    changed = [each.func.value for each in scaling if not _is_gradient_clip(each)]  # type: ignore[attr-defined]
+    changed += [each.target for each in module.inside(scope, ast.AugAssign) if _is_scaling_operation(each)]
+    return {dotted_name(each) for each in changed}
 
 
-def _is_clip(call: ast.Call) -> bool:
+def _is_gradient_clip(call: ast.Call) -> bool:
     """Tell `p.grad.mul_((1 / norm(p.grad)).clamp(max=1.0))`: it bounds a value by a size of its own."""
     factor, target = call.args[0] if call.args else None, getattr(call.func, "value", call)
     if not (isinstance(factor, ast.Call) and isinstance(factor.func, ast.Attribute)):
@@ -160,7 +162,12 @@ def divides_gradients(module: SourceModule) -> bool:
 
 def _any_gradient_changed(files: list[SourceModule]) -> bool:
     """Tell `p.grad /= k`, `p.grad.data.mul_(1 / k)` and `p.grad = p.grad / k` in any file."""
-    changed = [name for file in files for name in _changed_in_place(file, file.tree)]
-    made = [each for file in files for each in file.all(ast.Assign) if any(map(_scales, walk(each.value)))]
-    changed += [dotted(target) for each in made for target in each.targets]
+    changed = [name for file in files for name in _names_scaled_in_place(file, file.tree)]
+    made = [
+        each
+        for file in files
+        for each in file.all(ast.Assign)
+        if any(map(_is_scaling_operation, walk(each.value)))
+    ]
+    changed += [dotted_name(target) for each in made for target in each.targets]
     return any((name or "").removesuffix(".data").endswith(".grad") for name in changed)

@@ -34,10 +34,10 @@ def is_setting(resolver: Resolver, node: ast.expr, depth: int = 0) -> bool:
         return True
     values = [each for each in resolver.definitions(node) if each is not None]
     values += [value for value, place in resolver.unpacked(node) or () if place == (0,)]
-    return any(_is_made(resolver, each, depth + 1) for each in values)
+    return any(_is_made_by_settings(resolver, each, depth + 1) for each in values)
 
 
-def _is_made(resolver: Resolver, value: ast.expr, depth: int) -> bool:
+def _is_made_by_settings(resolver: Resolver, value: ast.expr, depth: int) -> bool:
     """`parser.parse_args()` is made by what made the parser."""
     if not isinstance(value, ast.Call):
         return isinstance(value, ast.Name) and is_setting(resolver, value, depth)
@@ -46,9 +46,9 @@ def _is_made(resolver: Resolver, value: ast.expr, depth: int) -> bool:
     if not isinstance(value.func, ast.Attribute):
         return False
     results = resolver.results_of(value) if depth < _MOST_STEPS else []
-    if value.func.attr in _PARSES or any(_is_made(resolver, each, depth + 1) for each in results):
+    if value.func.attr in _PARSES or any(_is_made_by_settings(resolver, each, depth + 1) for each in results):
         return True  # wherever the parser is kept
     receiver = value.func.value
     return is_setting(resolver, receiver, depth) or (
-        isinstance(receiver, ast.Call) and _is_made(resolver, receiver, depth)
+        isinstance(receiver, ast.Call) and _is_made_by_settings(resolver, receiver, depth)
     )

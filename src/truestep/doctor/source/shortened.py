@@ -11,7 +11,7 @@ STANDS_FOR_OTHERS = re.compile(
 )
 
 
-def is_shortened(module: SourceModule, block: ast.stmt) -> bool:
+def has_left_out_lines(module: SourceModule, block: ast.stmt) -> bool:
     """Tell whether lines of a block are left out: a comment says so, or `...` stands beside other statements."""
     lines = module.text.splitlines()[block.lineno - 1 : block.end_lineno]
     shortened = any(is_elision(module, each) for each in module.inside(block, ast.Expr))
@@ -20,15 +20,16 @@ def is_shortened(module: SourceModule, block: ast.stmt) -> bool:
 
 def is_elision(module: SourceModule, statement: ast.Expr) -> bool:
     """Tell a `...` that is a statement among others: it stands for lines that are left out; one alone is an empty body."""
-    return _value_of(statement) is Ellipsis and not _is_alone(module, statement)
+    return _constant_value(statement) is Ellipsis and not _is_only_statement(module, statement)
 
 
-def _value_of(node: ast.Expr) -> object:
+def _constant_value(node: ast.Expr) -> object:
     return node.value.value if isinstance(node.value, ast.Constant) else None
 
 
-def _is_alone(module: SourceModule, node: ast.Expr) -> bool:
+def _is_only_statement(module: SourceModule, node: ast.Expr) -> bool:
     body: list[ast.stmt] = getattr(module.parents[node], "body", [])
     return all(
-        each is node or (isinstance(each, ast.Expr) and isinstance(_value_of(each), str)) for each in body
+        each is node or (isinstance(each, ast.Expr) and isinstance(_constant_value(each), str))
+        for each in body
     )

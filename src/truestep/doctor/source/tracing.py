@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from truestep.doctor.source.accumulators import may_wait
-from truestep.doctor.source.batch_loops import LibraryRun, run_of_method, runs_of_engines
-from truestep.doctor.source.contexts import CallFrames, forward_entered
+from truestep.doctor.source.accumulators import can_wait_for_window
+from truestep.doctor.source.batch_loops import LibraryRun, library_run_of_method, library_runs_of_engines
+from truestep.doctor.source.contexts import CallFrames, forward_frame
 from truestep.doctor.source.decorators import Decoration, calls_parameter, decorations
 from truestep.doctor.source.eventful import EventfulFunctions
 from truestep.doctor.source.eventful_parts import EventfulParts
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import EXITS, Function, Index, stored_in, walk
+from truestep.doctor.source.names import EXITS, Function, Index, assignment_target, walk
 from truestep.doctor.source.protocol import Found, Protocol, is_count
 from truestep.doctor.source.replays import CallReplays, FollowedCall
 from truestep.doctor.source.resolving import Resolver
-from truestep.doctor.source.worlds import Guards, Varying, alike, asked_by
+from truestep.doctor.source.worlds import UndecidedTests, VaryingNames, have_same_events, variables_asked_by
 
 Root = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef  # where a program is entered
 MAX_CALLS_DEEP = 8
@@ -49,12 +49,12 @@ class ProgramTracer:
         self.resolver = resolver
         self.contexts = CallFrames(resolver)
         self.protocol = Protocol(modules[0])
-        self.may_wait = may_wait(self.contexts)
-        self.engines = runs_of_engines(resolver)
-        self.varying = Varying(resolver)
+        self.may_wait = can_wait_for_window(self.contexts)
+        self.engines = library_runs_of_engines(resolver)
+        self.varying = VaryingNames(resolver)
         matter = EventfulFunctions(modules, resolver, self.protocol, self.engines)
         self.eventful = matter.found
-        self.runs = method_runs(modules[0], self.eventful)
+        self.runs = library_runs_by_method(modules[0], self.eventful)
         self.varying.numbered.update(*(run.numbered for run in self.runs.values()))
         self.parts = EventfulParts(matter)
         self.blocks: dict[int, list[ast.stmt]] = {}  # by the identity of the list in the tree
@@ -67,7 +67,7 @@ class ProgramTracer:
             tuple[Function, list[Decoration], CallFrame]
         ] = []  # whose wrappers are being run
         self.trace = Trace(ast.Module([], []))
-        self.guards = Guards()
+        self.guards = UndecidedTests()
         self.replays = CallReplays()
         self.frames: dict[tuple[str, ast.AST, CallFrame | None], TraceFrame] = {}
         self.staying: TraceFrame | None = None  # the arm that goes on, where the other one leaves
@@ -75,24 +75,24 @@ class ProgramTracer:
             tuple[Function, Callable[[], None]]
         ] = []  # the with blocks whose managers are being run
 
-    def worlds_of(self, root: Root) -> list[Trace]:
+    def trace_each_world(self, root: Root) -> list[Trace]:
         """Return one trace for each world in which something else happens; none where nothing does."""
         self.entered = set()
         try:
-            found = self._worlds_of(root, root.body)
+            found = self._trace_worlds(root, root.body)
         except RecursionError:  # the checks abstain on what could not be followed; the rest is judged
             self.yields.clear()
             found = [Trace(root, events=self.trace.events[:1], complete=False)]
         return [trace for trace in found if any(event.kind != "count" for event in trace.events)]
 
-    def _worlds_of(self, root: Root, body: list[ast.stmt]) -> list[Trace]:
-        self.guards, self.replays, self.frames = Guards(), CallReplays(), {}
+    def _trace_worlds(self, root: Root, body: list[ast.stmt]) -> list[Trace]:
+        self.guards, self.replays, self.frames = UndecidedTests(), CallReplays(), {}
         context = CallFrame(root) if isinstance(root, Function) else TOP
         first = self.run(root, body, {}, context)
         found: list[Trace] = []
         for world in self.guards.worlds() if first.complete else [{}]:
             trace = self.run(root, body, world, context) if world else first
-            if not any(alike(trace, other) for other in found):
+            if not any(have_same_events(trace, other) for other in found):
                 found.append(trace)
         for trace in found:
             trace.worlds = found
@@ -105,7 +105,7 @@ class ProgramTracer:
         self.num_calls = 0
         self.stack = [root] if isinstance(root, Function) else []
         if (run := self.runs.get(root)) is not None:
-            self.library_run(run, (), TOP)
+            self.go_through_library_run(run, (), TOP)
         else:
             self.statements(body, (), context)
         return self.trace
@@ -117,7 +117,7 @@ class ProgramTracer:
             self.frames[key] = TraceFrame(kind, node, context)
         return self.frames[key]
 
-    def library_run(self, run: LibraryRun, path: Path, context: CallFrame) -> None:
+    def go_through_library_run(self, run: LibraryRun, path: Path, context: CallFrame) -> None:
         """Go through what a library calls for each batch, in a loop, and around it."""
         loop = TraceFrame("loop", run.trains, context, run)
         for each in run.calls:
@@ -195,26 +195,26 @@ class ProgramTracer:
             self.statements(node.body, (*path, self.frame("with", node, context)), context)
             return
 
-        def rest() -> None:
+        def run_inner_block() -> None:
             self.block(node, index + 1, path, context)
 
         manager = node.items[index].context_expr
         waiting = len(self.yields)
         target = self.resolver.functions.target(manager) if isinstance(manager, ast.Call) else None
         if target is not None and is_generator(target, self.resolver.index):
-            self.yields.append((target, rest))
+            self.yields.append((target, run_inner_block))
             self.expressions(manager, path, context)
             if len(self.yields) > waiting:  # it was not followed to its yield
                 self.yields.pop()
-                rest()
+                run_inner_block()
             return
         self.expressions(manager, path, context)
         owner = self.contexts.class_of(self.contexts.origin(LocatedExpression(manager, context)))
-        self.hook("__enter__", owner, manager, path, context)
-        rest()
-        self.hook("__exit__", owner, manager, path, context)
+        self.run_manager_hook("__enter__", owner, manager, path, context)
+        run_inner_block()
+        self.run_manager_hook("__exit__", owner, manager, path, context)
 
-    def hook(
+    def run_manager_hook(
         self, name: str, owner: ast.ClassDef | None, manager: ast.expr, path: Path, context: CallFrame
     ) -> None:
         """Go through what a with block calls of an object of the program."""
@@ -238,7 +238,9 @@ class ProgramTracer:
         )
         inside = {event.kind for event in self.trace.events[before:]}
         if not inside.issubset(_QUIET):
-            for name, values in asked_by(self.contexts, self.varying, LocatedExpression(node.test, context)):
+            for name, values in variables_asked_by(
+                self.contexts, self.varying, LocatedExpression(node.test, context)
+            ):
                 self.guards.add(name, values, not inside.isdisjoint(_UPDATE))
         return leaves and leaves_else
 
@@ -273,11 +275,11 @@ class ProgramTracer:
         if closure is not None:
             self.enter(self.contexts.enter(closure, call, context), call, path)
         if call in self.engines:
-            self.library_run(self.engines[call], path, context)
+            self.go_through_library_run(self.engines[call], path, context)
         if self.protocol.is_protocol(call):
             self.add(self.protocol.call(call), path, context)
             return
-        inside = self.contexts.entered(call, context) or forward_entered(self.contexts, call, context)
+        inside = self.contexts.entered(call, context) or forward_frame(self.contexts, call, context)
         if inside is None:
             self.add(self.protocol.call(call), path, context)
             return
@@ -359,7 +361,7 @@ class ProgramTracer:
             key = self.contexts.key(LocatedExpression(subject, context)) if subject is not None else ""
             event = TraceEvent(kind, node, key, path, subject, context)
             if kind in ("zero_grad", "step", "schedule") and subject is not None:
-                known = maker_of(
+                known = optimizer_making(
                     self.modules[0], self.contexts.origin(LocatedExpression(subject, context)).node, subject
                 )
                 event = replace(event, made=known[0], of_optimizer=known[1], waits=self.may_wait and known[2])
@@ -368,12 +370,12 @@ class ProgramTracer:
     def count(self, node: ast.Assign | ast.AugAssign, path: Path, context: CallFrame) -> None:
         """Note what gives a counter its value."""
         if is_count(node):
-            target = stored_in(node)
+            target = assignment_target(node)
             slot = self.contexts.slot(LocatedExpression(target, context))
             self.trace.events.append(TraceEvent("count", target, slot, path, target, context))
 
 
-def maker_of(module: SourceModule, made: ast.expr, subject: ast.expr) -> tuple[bool, bool, bool]:
+def optimizer_making(module: SourceModule, made: ast.expr, subject: ast.expr) -> tuple[bool, bool, bool]:
     """Tell whether an optimizer's or schedule's making is seen, whether it makes an optimizer, and whether one may lie under it."""
     is_made = (
         isinstance(made, ast.Call)
@@ -392,13 +394,13 @@ def is_generator(function: Function, index: Index) -> bool:
     return any(index.scope_of.get(each) is function for each in inside)
 
 
-def method_runs(module: SourceModule, functions: Iterable[ast.AST]) -> dict[ast.AST, LibraryRun]:
+def library_runs_by_method(module: SourceModule, functions: Iterable[ast.AST]) -> dict[ast.AST, LibraryRun]:
     """Return the loops that a library runs, by the methods by which it trains."""
     found: dict[ast.AST, LibraryRun] = {}
     for function in functions:
         owner = module.parents.get(function)
         if isinstance(owner, ast.ClassDef):
-            run = run_of_method(module.resolver, module.kinds.of_class(owner), owner)
+            run = library_run_of_method(module.resolver, module.kinds.of_class(owner), owner)
             if run is not None and run.trains is function:
                 found[function] = run
     return found

@@ -4,26 +4,28 @@
 import ast
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted_name
 from truestep.doctor.source.values import argument, constant
 
 _HOLDERS = ("Sequential", "ModuleList", "ModuleDict")
 
 
-def is_idle(module: SourceModule, statement: ast.Assign, target: ast.Attribute) -> bool:
+def is_redundant_requires_grad(module: SourceModule, statement: ast.Assign, target: ast.Attribute) -> bool:
     """Tell `net.fc.requires_grad = True` behind `net.fc = nn.Linear(4, 2)`, where nothing between freezes anything."""
-    place = dotted(target.value)
+    place = dotted_name(target.value)
     if constant(statement.value) is not True or place is None:
         return False
     made = [
         each
         for each in module.all(ast.Assign)
-        if place in map(dotted, each.targets)
+        if place in map(dotted_name, each.targets)
         and module.scope(each) is module.scope(statement)
         and each.lineno < statement.lineno
     ]
     return (
-        bool(made) and is_trained_as_made(module, made[-1].value) and not _frozen(module, made[-1], statement)
+        bool(made)
+        and is_trained_as_made(module, made[-1].value)
+        and not _can_be_frozen(module, made[-1], statement)
     )
 
 
@@ -41,9 +43,9 @@ def is_trained_as_made(module: SourceModule, value: ast.expr) -> bool:
     )
 
 
-def _frozen(module: SourceModule, made: ast.Assign, statement: ast.Assign) -> bool:
+def _can_be_frozen(module: SourceModule, made: ast.Assign, statement: ast.Assign) -> bool:
     """Tell whether anything may freeze what was made before that line: a word of gradients, or a call that is given it."""
-    owner = (dotted(made.targets[0]) or "").partition(".")[0]
+    owner = (dotted_name(made.targets[0]) or "").partition(".")[0]
     between = [
         each
         for each in module.all(ast.Attribute, ast.Call)

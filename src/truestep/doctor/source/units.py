@@ -36,10 +36,12 @@ def idle_source_units(files: Sequence[Path]) -> list[SourceUnit]:
     units: list[SourceUnit] = []
     for start in range(0, len(files), _MOST_IDLE):
         group = tuple(files[start : start + _MOST_IDLE])
-        contents = {str(each.absolute()): _bytes_of(str(each)) for each in group}
+        contents = {str(each.absolute()): _read_bytes(str(each)) for each in group}
         known = {full: content for full, content in contents.items() if content is not None}
         digest = (
-            _digest(sorted(known), known, {full: [] for full in known}) if len(known) == len(contents) else ""
+            _unit_digest(sorted(known), known, {full: [] for full in known})
+            if len(known) == len(contents)
+            else ""
         )
         units.append(SourceUnit(group, digest, sum(map(len, known.values())), is_idle=True))
     return units
@@ -48,8 +50,8 @@ def idle_source_units(files: Sequence[Path]) -> list[SourceUnit]:
 def source_units_of(files: Iterable[Path], places: ImportPlaces | None = None) -> list[SourceUnit]:
     """Return the units of some files, in the order of their first ones; one that can't be opened has no digest."""
     named = {os.path.normpath(each.absolute()): each for each in files}
-    contents, meant = _closed(named, places or ImportPlaces(SourceDisk()))
-    root = _Roots()
+    contents, meant = _files_with_imports(named, places or ImportPlaces(SourceDisk()))
+    root = _DisjointSets()
     for full, others in meant.items():
         for each in others:
             root.join(full, each)
@@ -59,7 +61,7 @@ def source_units_of(files: Iterable[Path], places: ImportPlaces | None = None) -
     units = [
         SourceUnit(
             tuple(named[each] for each in group if each in named),
-            _digest(group, contents, meant),
+            _unit_digest(group, contents, meant),
             sum(len(contents[each]) for each in group),
         )
         for group in groups.values()
@@ -71,28 +73,32 @@ def source_units_of(files: Iterable[Path], places: ImportPlaces | None = None) -
 def files_reached_from(files: Iterable[Path]) -> list[str]:
     """Return the full paths of local files that some files reach by their imports, without themselves."""
     named = {os.path.normpath(each.absolute()) for each in files}
-    return sorted(_closed(named, ImportPlaces(SourceDisk()))[0].keys() - named)
+    return sorted(_files_with_imports(named, ImportPlaces(SourceDisk()))[0].keys() - named)
 
 
-def _closed(named: Iterable[str], places: ImportPlaces) -> tuple[dict[str, bytes], dict[str, list[str]]]:
+def _files_with_imports(
+    named: Iterable[str], places: ImportPlaces
+) -> tuple[dict[str, bytes], dict[str, list[str]]]:
     """Return, by full path, the contents of some files and of all that their imports reach, and what each imports."""
     contents: dict[str, bytes] = {}
     meant: dict[str, list[str]] = {}
     waiting = list(named)
     while waiting:
         full = waiting.pop()
-        if full in contents or (content := _bytes_of(full)) is None:
+        if full in contents or (content := _read_bytes(full)) is None:
             continue
         contents[full] = content
         if full.endswith(".ipynb"):  # its imports stand in strings
             content = content.replace(b"\\n", b"\n").replace(b'"', b"\n")
-        found = {each for name, dots in _imports(content) for each in places.reached(full, name, dots)}
+        found = {
+            each for name, dots in _possible_imports(content) for each in places.reached(full, name, dots)
+        }
         meant[full] = sorted(found)
         waiting += meant[full]
     return contents, meant
 
 
-class _Roots:
+class _DisjointSets:
     """Sets of files that are joined, each known by one of its members."""
 
     def __init__(self) -> None:
@@ -108,25 +114,25 @@ class _Roots:
         self._above[self.of(first)] = self.of(second)
 
 
-def _bytes_of(path: str) -> bytes | None:
+def _read_bytes(path: str) -> bytes | None:
     try:
         return Path(path).read_bytes()
     except OSError:
         return None
 
 
-def _imports(content: bytes) -> Iterator[tuple[str, int]]:
+def _possible_imports(content: bytes) -> Iterator[tuple[str, int]]:
     """Yield (full name, dots before it) for all that may be imported."""
-    for dots, base, names in _statements(_FROM, content):
+    for dots, base, names in _match_statements(_FROM, content):
         yield base.decode(), len(dots)
         for name in _WORD.findall(names):
             yield b".".join(part for part in (base, name) if part).decode("utf-8", "replace"), len(dots)
-    for (names,) in _statements(_IMPORT, content):
+    for (names,) in _match_statements(_IMPORT, content):
         for name in _WORD.findall(names):
             yield name.decode("utf-8", "replace"), 0
 
 
-def _statements(pattern: re.Pattern[bytes], content: bytes) -> Iterator[tuple[bytes, ...]]:
+def _match_statements(pattern: re.Pattern[bytes], content: bytes) -> Iterator[tuple[bytes, ...]]:
     """Yield what a pattern finds where a statement may begin; a pattern that begins with a word is found fastest."""
     at = 0
     while (found := pattern.search(content, at)) is not None:
@@ -139,7 +145,7 @@ def _statements(pattern: re.Pattern[bytes], content: bytes) -> Iterator[tuple[by
         at = found.end() if begins else found.start() + 1
 
 
-def _digest(group: list[str], contents: dict[str, bytes], meant: dict[str, list[str]]) -> str:
+def _unit_digest(group: list[str], contents: dict[str, bytes], meant: dict[str, list[str]]) -> str:
     total = hashlib.sha256()
     for full in group:
         inner = hashlib.sha256(contents[full]).hexdigest()

@@ -6,7 +6,7 @@ import re
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, Scope
-from truestep.doctor.source.once import WITHOUT_END, asked_once, each_once
+from truestep.doctor.source.once import WITHOUT_END, asked_once, walk_each_once
 from truestep.doctor.source.uses import is_behind_exit
 
 _MADE_LATER = re.compile(r"version|_pb2|^_|_(ext|cuda|cpp|c)$", re.IGNORECASE)  # by a build
@@ -31,7 +31,7 @@ def unnamed_definition(module: SourceModule, node: ast.AST) -> str | None:
     None, too, where its users may be out of sight: in a file that nothing imports and that starts nothing, unless all
     files of its repository are read and none finds another by a text.
     """
-    runs = module.program.is_imported() or any(map(_starts, module.tree.body))
+    runs = module.program.is_imported() or any(map(_is_program_start, module.tree.body))
     if not runs and not module.program.has_users_in_sight():
         return None
     return module.program.answer(NamedDefinitions).lacking(node)
@@ -51,11 +51,11 @@ def scopes_of_trainings(files: list[SourceModule]) -> set[Scope]:
     entries = (trace for file in files for trace in file.program.followed if trace.learning_loops())
     roots = [each.root for each in entries if isinstance(each.root, (ast.Module, Function))]
 
-    def run_with(scope: Scope) -> list[Scope]:
+    def scopes_run_with(scope: Scope) -> list[Scope]:
         calls = files[0].home(scope).directly_in(scope, ast.Call)
         return [files[0].index.tree_of(scope), *(run for call in calls for run in functions.all_called(call))]
 
-    return {*each_once(roots, run_with, WITHOUT_END)}
+    return {*walk_each_once(roots, scopes_run_with, WITHOUT_END)}
 
 
 @asked_once(None)
@@ -72,7 +72,7 @@ def _missing_import(module: SourceModule, tree: ast.Module, depth: int = 0) -> a
     return None
 
 
-def _starts(statement: ast.stmt) -> bool:
+def _is_program_start(statement: ast.stmt) -> bool:
     """Tell a call at the top of a file, and `if __name__ == "__main__":`."""
     if isinstance(statement, ast.If):
         return "__name__" in ast.unparse(statement.test)
@@ -86,14 +86,14 @@ class NamedDefinitions:
         self.file, self.index = files[0], files[0].index
         asked = [call.args for call in self.index.calls.get("getattr", ()) if len(call.args) > 1]
         looked_up = [each[0] for each in asked if not isinstance(each[1], ast.Constant)]
-        evaluated = [call for call in self.index.calls.get("eval", ()) if _is_of_object(call)]
+        evaluated = [call for call in self.index.calls.get("eval", ()) if _is_lookup_in_object(call)]
         # `getattr(task, name)()`: what it gives is not known
         self._are_methods_open = bool(looked_up or evaluated)
-        self.is_open = self._looks_up_by_text() or any(map(self._is_file, looked_up))
-        self._used: dict[ast.AST, set[str]] = {file.tree: _imported(file) for file in files}
+        self.is_open = self._looks_up_by_text() or any(map(self._is_file_reference, looked_up))
+        self._used: dict[ast.AST, set[str]] = {file.tree: _names_imported_from(file) for file in files}
         for file in () if self.is_open else files:
             for node in file.all(ast.Name, ast.Attribute, ast.Constant):
-                self._used.setdefault(self._around(node), set()).update(_names_in(node))
+                self._used.setdefault(self._outermost_definition(node), set()).update(_names_or_words(node))
         # what a file that nothing imports defines is seen by itself alone
         self._alone = {
             file.tree
@@ -103,11 +103,11 @@ class NamedDefinitions:
         self._names: dict[ast.Module | None, set[str]] = {None: set()}  # by file, and of all
         self.found: set[ast.AST] = set()
         own = [[*file.named_functions, *file.all(ast.ClassDef)] for file in files]
-        self._find([each for found in own for each in found], files)
+        self._find_named([each for found in own for each in found], files)
 
     def lacking(self, node: ast.AST) -> str | None:
         """Return the name of what is around a node, if nothing names it."""
-        around = self._around(node)
+        around = self._outermost_definition(node)
         if self.is_open or isinstance(around, ast.Module) or around in self.found:
             return None
         owner = self.index.parents[around]
@@ -117,18 +117,18 @@ class NamedDefinitions:
     def _looks_up_by_text(self) -> bool:
         """Tell `globals()[name]`, `eval(name)`, `import_module(name)`."""
         calls = [call for name in ("globals", "eval", "exec") for call in self.index.calls.get(name, ())]
-        code = [call.func for call in calls if not _is_of_object(call)]
+        code = [call.func for call in calls if not _is_lookup_in_object(call)]
         found = [call for name in _BY_TEXT for call in self.index.calls.get(name, ())]
         # `import_module(path).build(...)` finds a file, and names what it takes from it
         is_asked = any(not isinstance(self.index.parents[each], ast.Attribute) for each in found)
         return is_asked or any(isinstance(each, ast.Name) for each in code)
 
-    def _is_file(self, node: ast.expr) -> bool:
+    def _is_file_reference(self, node: ast.expr) -> bool:
         """Tell `models` and `sys.modules[__name__]`."""
         is_own = "__name__" in ast.unparse(node) or self.file.names.module_named(node) is not None
         return is_own or self.file.qualify(node) is not None
 
-    def _around(self, node: ast.AST) -> ast.AST:
+    def _outermost_definition(self, node: ast.AST) -> ast.AST:
         """Return the outermost function or method around a node, else its class, else its file."""
         above = [each for each in self.index.ancestors(node) if isinstance(each, (*_FUNCTIONS, ast.ClassDef))]
         if not above:
@@ -136,7 +136,7 @@ class NamedDefinitions:
         is_method = isinstance(above[-1], ast.ClassDef) and isinstance(above[-2:][0], _FUNCTIONS)
         return above[-2] if is_method else above[-1]
 
-    def _find(self, definitions: list[_Definition], files: list[SourceModule]) -> None:
+    def _find_named(self, definitions: list[_Definition], files: list[SourceModule]) -> None:
         new: list[ast.AST] = [file.tree for file in files]
         while new:
             self.found.update(new)
@@ -144,9 +144,9 @@ class NamedDefinitions:
                 for whose in (None, self.index.tree_of(each)):
                     self._names.setdefault(whose, set()).update(self._used.get(each, ()))
             definitions = [each for each in definitions if each not in self.found]
-            new = [each for each in definitions if self._is_named(each)]
+            new = [each for each in definitions if self._is_named_definition(each)]
 
-    def _is_named(self, definition: _Definition) -> bool:
+    def _is_named_definition(self, definition: _Definition) -> bool:
         owner = self.index.parents[definition]
         if isinstance(owner, ast.ClassDef) and owner not in self.found:
             return False
@@ -156,24 +156,24 @@ class NamedDefinitions:
             name in self._names[tree if tree in self._alone else None]
             or definition.decorator_list
             or _CALLED_BY_OTHERS.search(name)
-            or self._is_of_tests(definition)
+            or self._is_unittest_class(definition)
         ):
             return True
         if not isinstance(owner, ast.ClassDef):
             return False
-        return self._are_methods_open or name == "forward" or self._is_over_library(owner)
+        return self._are_methods_open or name == "forward" or self._has_library_base(owner)
 
-    def _is_of_tests(self, definition: _Definition) -> bool:
+    def _is_unittest_class(self, definition: _Definition) -> bool:
         """Tell a class of `unittest`, which is found by its base."""
         bases = definition.bases if isinstance(definition, ast.ClassDef) else []
         return any((self.file.qualify(each) or "").startswith("unittest.") for each in bases)
 
-    def _is_over_library(self, owner: Class) -> bool:
+    def _has_library_base(self, owner: Class) -> bool:
         """Tell a class whose base is out of sight, which may call its methods; modules of torch call `forward`."""
         return bool(self.file.classes.bases_out_of_sight(owner) - {"torch.nn.Module", "object"})
 
 
-def _is_of_object(call: ast.Call) -> bool:
+def _is_lookup_in_object(call: ast.Call) -> bool:
     """Tell `eval("self.block" + str(i))` and `eval(f"self.block{i}")`: it finds what an object has, no definition."""
     text: ast.expr | None = call.args[0] if call.args else None
     while isinstance(text, ast.BinOp):
@@ -185,11 +185,11 @@ def _is_of_object(call: ast.Call) -> bool:
     return isinstance(start, str) and start.startswith("self.")
 
 
-def _imported(file: SourceModule) -> set[str]:
+def _names_imported_from(file: SourceModule) -> set[str]:
     return {alias.name for node in file.all(ast.ImportFrom) for alias in node.names}
 
 
-def _names_in(node: ast.expr) -> list[str]:
+def _names_or_words(node: ast.expr) -> list[str]:
     """Return a name that is read, or the words of a short text: a table may name what it is for."""
     match node:
         case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name, ctx=ast.Load()):

@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from truestep.doctor.source.arguments import argument_for, default_of
+from truestep.doctor.source.arguments import argument_for, parameter_default
 from truestep.doctor.source.deciding import ExpressionValues
 from truestep.doctor.source.frames import TOP, UNKNOWN, LocatedExpression, UnknownValue
 from truestep.doctor.source.module import SourceModule
@@ -15,7 +15,7 @@ from truestep.doctor.source.names import (
     Class,
     Function,
     Scope,
-    dotted,
+    dotted_name,
     given_to,
     is_self,
     walk,
@@ -62,30 +62,30 @@ class SettledValues(ExpressionValues):
         """Return whether a test holds in every run in sight: True, False, or UNKNOWN."""
         return self.test(LocatedExpression(test, TOP))
 
-    def _of_variable(self, value: LocatedExpression) -> Any:
+    def _value_of_variable(self, value: LocatedExpression) -> Any:
         node = value.node
         if node in self._asking:
             return UNKNOWN
         self._asking.add(node)
-        values = [self.of(each) for each in self._stands_for(node)]
+        values = [self.of(each) for each in self._possible_values(node)]
         self._asking.discard(node)
         is_one = all(not isinstance(each, UnknownValue) and each == values[0] for each in values)
         return values[0] if values and is_one else UNKNOWN
 
-    def _stands_for(self, node: ast.expr) -> Given:
+    def _possible_values(self, node: ast.expr) -> Given:
         match node:
             case ast.Name():
                 outside: Given = [None] if self._is_set_from_outside(node.id) else []
-                return [*self._bound(self.resolver.reaching(node), node.id), *outside]
+                return [*self._values_of_bindings(self.resolver.reaching(node), node.id), *outside]
             case ast.Subscript():  # of tables, whoever has one may change it
                 is_major = ast.unparse(node) == "sys.version_info[0]"
                 return [ast.Constant(3) if is_major else None]
             case ast.Attribute() if self.module.qualify(node) in _MAJOR:
                 return [ast.Constant(3)]
             case ast.Attribute() if (owner := self.resolver.classes.of(node.value)) is not None:
-                return self._of_attribute(owner, node.attr)
+                return self._sources_of_attribute(owner, node.attr)
             case ast.Attribute(value=ast.Name() as held) if not self._is_set_from_outside(node.attr):
-                if (value := self._written_before(node, held)) is not None:
+                if (value := self._value_written_before(node, held)) is not None:
                     return [value]
             case ast.IfExp():
                 holds = self.holds(node.test)
@@ -106,17 +106,21 @@ class SettledValues(ExpressionValues):
             name in each.declared_outside and name in each.bindings for each in self.index.names.values()
         )
 
-    def _of_attribute(self, owner: Class, name: str) -> Given:
+    def _sources_of_attribute(self, owner: Class, name: str) -> Given:
         classes = self.resolver.classes
         bindings = self.resolver.attribute_bindings(owner, name)
-        for heir in () if self._made else classes.heirs(owner):
+        for heir in () if self._made else classes.subclasses_of(owner):
             bindings = [*bindings, *self.index.attributes.get(heir, {}).get(name, [])]
         foreign = [base for base, _ in self.index.written.get(name, []) if not is_self(base)]
         if any(classes.of(each) is None for each in foreign) or self._is_set_by_text(owner, name):
             return [None]
-        return [None] if any(self.index.is_option(each) for each in bindings) else self._bound(bindings, name)
+        return (
+            [None]
+            if any(self.index.is_option(each) for each in bindings)
+            else self._values_of_bindings(bindings, name)
+        )
 
-    def _written_before(self, read: ast.Attribute, held: ast.Name) -> ast.expr | None:
+    def _value_written_before(self, read: ast.Attribute, held: ast.Name) -> ast.expr | None:
         """Return what a line above has given an attribute, in whatever case: `args.distributed = False`.
 
         The object is of no class of the program, as options are. Nothing else of the program writes that attribute,
@@ -139,11 +143,15 @@ class SettledValues(ExpressionValues):
             call
             for call in self.module.home(held).directly_in(scope, ast.Call)
             if line.lineno < call.lineno < read.lineno
-            and any(dotted(each) == held.id for each in given_to(call))
+            and any(dotted_name(each) == held.id for each in given_to(call))
         ]
         unseen = [each for each in between if self.resolver.functions.target(each) is None]
         rebound = [each for each in self.resolver.reaching(held) if each not in self.resolver.reaching(base)]
-        return binding.value if not rebound and all(dotted(each.func) == "print" for each in unseen) else None
+        return (
+            binding.value
+            if not rebound and all(dotted_name(each.func) == "print" for each in unseen)
+            else None
+        )
 
     def _is_set_by_text(self, owner: Class, name: str) -> bool:
         """Tell `setattr(self, name, value)` and `self.__dict__.update(options)` of a class, or of an object of it."""
@@ -159,38 +167,38 @@ class SettledValues(ExpressionValues):
     def _class_of(self, node: ast.expr) -> Class | None:
         return self.index.enclosing(node, ast.ClassDef) if is_self(node) else self.resolver.classes.of(node)
 
-    def _bound(self, bindings: list[Binding], name: str) -> Given:
+    def _values_of_bindings(self, bindings: list[Binding], name: str) -> Given:
         found: Given = []
         for each in bindings:
             if each.how == "parameter" and each.parameter_of is not None:
-                found += self._passed(each.parameter_of, name)
+                found += self._values_passed(each.parameter_of, name)
             else:
                 found.append(each.value if each.how == "assign" else None)
         return found
 
-    def _passed(self, function: Function, name: str) -> Given:
+    def _values_passed(self, function: Function, name: str) -> Given:
         """Return what the calls in sight pass, or the default where there are none; None for what is out of sight."""
         if (applied := self._applied.get(function)) is not None:
             return [argument_for(function, applied, name)]
-        calls = self._calls(function)
-        is_open = any(_is_by_class(each) for each in calls) or self._may_be_called(function)
+        calls = self._calls_of_function(function)
+        is_open = any(_is_base_call_by_class(each) for each in calls) or self._may_be_called(function)
         if is_open or self._is_handed_on(function):
             return [None]
-        return [argument_for(function, each, name) for each in calls] or [default_of(function, name)]
+        return [argument_for(function, each, name) for each in calls] or [parameter_default(function, name)]
 
-    def _calls(self, function: Function) -> list[ast.Call]:
+    def _calls_of_function(self, function: Function) -> list[ast.Call]:
         functions = self.resolver.functions
         calls = functions.callers(function)
         if getattr(function, "name", "") == "__init__":
             inits = self.index.calls.get("__init__", ())
-            calls = [*calls, *(each for each in inits if self._runs(each, function))]
+            calls = [*calls, *(each for each in inits if self._is_base_init_call(each, function))]
         for made, lineage in self._made:
             if self.index.parents.get(function) in lineage:
                 of_made = [each for each in calls if self.index.enclosing(each, ast.ClassDef) in lineage]
                 return [made] if functions.constructor(made) is function else of_made
         return calls
 
-    def _runs(self, init: ast.Call, function: Function) -> bool:
+    def _is_base_init_call(self, init: ast.Call, function: Function) -> bool:
         """Tell `super().__init__(...)` and `Base.__init__(self, ...)` of a method."""
         assert isinstance(init.func, ast.Attribute)
         base = self.resolver.classes.named(init.func.value)
@@ -207,7 +215,7 @@ class SettledValues(ExpressionValues):
             return False
         meant = owner if isinstance(owner, ast.ClassDef) and is_made else function
         return any(
-            self._hands_on(each) and self._is_meant(each, meant)
+            self._is_handed_on_at(each) and self._is_meant_by_name(each, meant)
             for file in self.module.program.linked
             for each in file.read_under(meant.name)
         )
@@ -221,23 +229,23 @@ class SettledValues(ExpressionValues):
         is_plain = all((self.module.qualify(each) or "").startswith(_PLAIN) for each in made)
         if not is_plain or not isinstance(owner, ast.ClassDef):
             return not is_plain  # a command's options are given where it is started
-        if function.name == "forward" or function.name.startswith("__") or self._is_over_library(owner):
+        if function.name == "forward" or function.name.startswith("__") or self._has_library_base(owner):
             return True
         calls = [each.func for each in self.index.calls.get(function.name, ())]
         held = [each.value for each in calls if isinstance(each, ast.Attribute)]
-        return any(self._is_of_any_class(each) for each in held)
+        return any(self._is_of_unknown_class(each) for each in held)
 
-    def _is_over_library(self, owner: Class) -> bool:
+    def _has_library_base(self, owner: Class) -> bool:
         """Tell a class whose base is out of sight, which may call its methods; modules of torch do so with few."""
         return bool(
             self.resolver.classes.bases_out_of_sight(owner) - {"torch.nn.Module", "object", "abc.ABC"}
         )
 
-    def _is_of_any_class(self, held: ast.expr) -> bool:
+    def _is_of_unknown_class(self, held: ast.expr) -> bool:
         is_known = self.resolver.classes.of(held) or self.resolver.classes.named(held)
         return is_known is None and self.module.kind(held) is None and not self.module.qualify(held)
 
-    def _is_meant(self, name: ast.expr, meant: Scope | Class) -> bool:
+    def _is_meant_by_name(self, name: ast.expr, meant: Scope | Class) -> bool:
         if isinstance(name, ast.Attribute) and isinstance(
             owner := self.index.parents.get(meant), ast.ClassDef
         ):
@@ -245,7 +253,7 @@ class SettledValues(ExpressionValues):
             return held in (None, owner) or owner in self.resolver.classes.lineage(held)
         return self.resolver.classes.named(name) is meant or self.resolver.functions.named(name) is meant
 
-    def _hands_on(self, name: ast.expr) -> bool:
+    def _is_handed_on_at(self, name: ast.expr) -> bool:
         parent = self.index.parents.get(name)
         if isinstance(parent, (ast.ClassDef, ast.arg, ast.AnnAssign, ast.FunctionDef, ast.Attribute)):
             return False  # a base, a type, a decorator, a part of it
@@ -269,12 +277,12 @@ def is_taken(module: SourceModule, node: ast.AST, values: SettledValues) -> bool
             holds = values.holds(test)
             if holds is way:
                 return False
-            taken = taken and not (isinstance(holds, UnknownValue) and _is_chosen(module, test))
+            taken = taken and not (isinstance(holds, UnknownValue) and _is_test_of_options(module, test))
         below = above
     return True if taken else None
 
 
-def _is_chosen(module: SourceModule, test: ast.expr) -> bool:
+def _is_test_of_options(module: SourceModule, test: ast.expr) -> bool:
     """Tell a test of options alone from one of the mode, or of what a loop counts."""
     names = [each for each in walk(test) if isinstance(each, ast.Name)]
     looped = any(each.how == "for" for name in names for each in module.names.bindings(name))
@@ -298,16 +306,16 @@ def tests_that_skip(above: ast.AST, below: ast.AST) -> Iterator[tuple[ast.expr, 
         if isinstance(block, list) and below in block:
             for each in block[: block.index(below)]:
                 if isinstance(each, ast.If):
-                    yield from ((each.test, way) for way in (True, False) if _leaves(each, way))
+                    yield from ((each.test, way) for way in (True, False) if _ends_block(each, way))
 
 
-def _leaves(choice: ast.If, way: bool) -> bool:
+def _ends_block(choice: ast.If, way: bool) -> bool:
     """Tell whether an arm of an `if` ends what stands around it."""
     arm = choice.body if way else choice.orelse
     return bool(arm) and isinstance(arm[-1], EXITS)
 
 
-def _is_by_class(call: ast.Call) -> bool:
+def _is_base_call_by_class(call: ast.Call) -> bool:
     """Tell `Base.__init__(self, rate)`, where the arguments stand a place later."""
     is_init = isinstance(call.func, ast.Attribute) and call.func.attr == "__init__"
     return is_init and not isinstance(call.func.value, ast.Call)  # type: ignore[attr-defined]

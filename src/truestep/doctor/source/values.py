@@ -34,7 +34,7 @@ def argument(call: ast.Call, position: int | None, keyword: str) -> ast.expr | N
     return None
 
 
-def forwards_all(call: ast.Call) -> bool:
+def has_star_args(call: ast.Call) -> bool:
     """Tell whether the call spreads arguments that can't be seen (`*args`, `**options`)."""
     return any(word.arg is None for word in call.keywords) or any(
         isinstance(a, ast.Starred) for a in call.args
@@ -63,7 +63,7 @@ def literal(module: SourceModule, node: ast.expr | None) -> Any:
     return found[0] if found and all(each == found[0] and each is not None for each in found) else None
 
 
-def seen_through(module: SourceModule, node: ast.expr | None) -> ast.expr | None:
+def resolve_expression(module: SourceModule, node: ast.expr | None) -> ast.expr | None:
     """Return the one expression that a name, an attribute or an item stands for; itself where that can't be told."""
     for _ in range(MAX_DEPTH):
         named = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
@@ -74,15 +74,15 @@ def seen_through(module: SourceModule, node: ast.expr | None) -> ast.expr | None
     return node
 
 
-def parts_given(module: SourceModule, call: ast.Call) -> list[ast.AST]:
+def argument_parts(module: SourceModule, call: ast.Call) -> list[ast.AST]:
     """Return all that the arguments of a call are made of, where it is written or under a name."""
     every = given_to(call)
-    return [part for each in every for part in walk(seen_through(module, each) or each)]
+    return [part for each in every for part in walk(resolve_expression(module, each) or each)]
 
 
 def given(module: SourceModule, call: ast.Call, position: int | None, keyword: str) -> ast.expr | None:
     """Return the expression that an argument of a call stands for."""
-    return seen_through(module, argument(call, position, keyword))
+    return resolve_expression(module, argument(call, position, keyword))
 
 
 def is_call_of(module: SourceModule, node: ast.AST | None, *names: str) -> bool:
@@ -97,7 +97,7 @@ def value_origins(module: SourceModule, node: ast.expr) -> Iterator[ast.expr | N
     for _ in range(MAX_DEPTH + 1):
         behind_names: list[ast.expr] = []
         for found in waiting:
-            each, definitions = _behind_wrapping(module, found)
+            each, definitions = _strip_wrapping(module, found)
             if each in seen:
                 continue
             seen.add(each)
@@ -114,24 +114,24 @@ def value_origins(module: SourceModule, node: ast.expr) -> Iterator[ast.expr | N
 _NAMED = ast.Name | ast.Attribute | ast.IfExp | ast.Subscript
 
 
-def _behind_wrapping(module: SourceModule, node: ast.expr) -> tuple[ast.expr, list[ast.expr | None]]:
+def _strip_wrapping(module: SourceModule, node: ast.expr) -> tuple[ast.expr, list[ast.expr | None]]:
     """Strip what leaves the numbers as they are, and return what the rest is defined by."""
     while True:
         definitions = module.definitions(node) if isinstance(node, _NAMED) else []
-        inner = node if definitions else _peeled(node)
+        inner = node if definitions else _unwrap_once(node)
         if inner is node:
             return node, definitions
         node = inner
 
 
-def unwrapped(node: ast.expr) -> ast.expr:
+def unwrap_expression(node: ast.expr) -> ast.expr:
     """Strip `.to(...)`, `.view(...)`, `[..., 0]` and the like."""
-    while (inner := _peeled(node)) is not node:
+    while (inner := _unwrap_once(node)) is not node:
         node = inner
     return node
 
 
-def _peeled(node: ast.expr) -> ast.expr:
+def _unwrap_once(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TRANSPARENT:
         return node.func.value
     if isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr == "data"):
@@ -139,7 +139,7 @@ def _peeled(node: ast.expr) -> ast.expr:
     return node
 
 
-def sources(
+def value_sources(
     module: SourceModule, node: ast.expr, position: Position = (), *, unwritten: bool = False
 ) -> Iterator[tuple[ast.expr | None, Position]]:
     """Yield what a value may come from, as `value_origins`, and its place where that is a tuple.
@@ -152,13 +152,13 @@ def sources(
     for _ in range(MAX_DEPTH + 1):
         found: list[tuple[ast.expr, Position]] = []
         for each in waiting:
-            place = _place_in(module, *each)
+            place = _strip_to_place(module, *each)
             if place in seen:
                 continue
             seen.add(place)
             if unwritten and isinstance(place[0], ast.Name) and _is_written_into(module, place[0]):
                 yield None, ()
-            values = _one_step_back(module, *place)
+            values = _sources_one_step_back(module, *place)
             if values is None:
                 yield (None if isinstance(place[0], ast.Name) else place[0]), place[1]
                 continue
@@ -170,7 +170,7 @@ def sources(
         yield None, ()
 
 
-def _one_step_back(
+def _sources_one_step_back(
     module: SourceModule, node: ast.expr, position: Position
 ) -> list[tuple[ast.expr | None, Position]] | None:
     """Return what a name may stand for, and the place in that; None where the expression is the source."""
@@ -181,9 +181,9 @@ def _one_step_back(
     return [(value, position) for value in values] or None
 
 
-def _place_in(module: SourceModule, node: ast.expr, position: Position) -> tuple[ast.expr, Position]:
+def _strip_to_place(module: SourceModule, node: ast.expr, position: Position) -> tuple[ast.expr, Position]:
     """Strip what leaves the numbers as they are; a constant index may be a place in a tuple."""
-    while (inner := _peeled(node)) is not node and not _is_item(module, node):
+    while (inner := _unwrap_once(node)) is not node and not _is_variable_item(module, node):
         index = constant(node.slice) if isinstance(node, ast.Subscript) else None
         if isinstance(index, int) and index >= 0:
             position = (index, *position)
@@ -197,9 +197,9 @@ _LEAVES_NUMBERS = ("requires_grad_", "detach_", "share_memory_")
 def _is_written_into(module: SourceModule, name: ast.Name) -> bool:
     """Tell whether something may have written into a tensor before it is read: `x[:, 0] = y`, `x.mul_(y)`, `out=x`."""
     home = module.home(name)
-    key = (_written, scope := home.scope(name))
+    key = (_names_written_into, scope := home.scope(name))
     if key not in home.remembered:
-        home.remembered[key] = _written(home, scope)
+        home.remembered[key] = _names_written_into(home, scope)
     at = {each for each in home.ancestors(name) if isinstance(each, (ast.For, ast.While))}
     for each in home.remembered[key].get(name.id, ()):
         shared = set(home.definitions(each)) & set(home.definitions(name)) - {None}
@@ -211,7 +211,7 @@ def _is_written_into(module: SourceModule, name: ast.Name) -> bool:
     return False
 
 
-def _written(module: SourceModule, scope: Scope) -> dict[str, list[ast.Name]]:
+def _names_written_into(module: SourceModule, scope: Scope) -> dict[str, list[ast.Name]]:
     """Return the names whose tensors a function writes into, by the name."""
     into: list[ast.expr] = [
         target for each in module.directly_in(scope, ast.Assign) for target in each.targets
@@ -227,18 +227,18 @@ def _written(module: SourceModule, scope: Scope) -> dict[str, list[ast.Name]]:
         if (given := argument(call, None, "out")) is not None:
             into.append(given)
     found: dict[str, list[ast.Name]] = {}
-    for each in map(unwrapped, into):
+    for each in map(unwrap_expression, into):
         if isinstance(each, ast.Name):
             found.setdefault(each.id, []).append(each)
     return found
 
 
-def _is_item(module: SourceModule, node: ast.expr) -> bool:
+def _is_variable_item(module: SourceModule, node: ast.expr) -> bool:
     """Tell `kept["opt"]` from `x[0]`: an item of a table that is in sight is a variable."""
     return isinstance(node, ast.Subscript) and bool(module.definitions(node))
 
 
-def behind(module: SourceModule, node: ast.expr) -> Iterator[ast.Call]:
+def calls_behind(module: SourceModule, node: ast.expr) -> Iterator[ast.Call]:
     """Yield the calls of this scope that a value is computed by, through the names in between."""
     scope = module.scope(node)
     seen: set[ast.expr] = set()
@@ -266,7 +266,7 @@ def last_operations(
     `nn.Softmax()(x)`, and for a module of this file whose forward ends so.
     """
     found: set[str | None] = set()
-    for origin, place in sources(module, node, position, unwritten=True):
+    for origin, place in value_sources(module, node, position, unwritten=True):
         if isinstance(origin, ast.Call):
             names = _operation_names(module, origin, depth, place)
             found |= (
@@ -320,36 +320,36 @@ _SIDES = 2  # of a division
 
 def _is_log_softmax(module: SourceModule, node: ast.expr) -> bool:
     """Tell `x - torch.logsumexp(x, 1, keepdim=True)`."""
-    match seen_through(module, node):
+    match resolve_expression(module, node):
         case ast.BinOp(left=left, op=ast.Sub(), right=right):
-            summed = seen_through(module, unwrapped(right))
+            summed = resolve_expression(module, unwrap_expression(right))
             return isinstance(summed, ast.Call) and ast.unparse(left) in map(
-                ast.unparse, _operands(module, summed, "logsumexp")
+                ast.unparse, _operands_of_operation(module, summed, "logsumexp")
             )
     return False
 
 
 def _summed_by_axis(module: SourceModule, node: ast.expr) -> ast.expr | None:
     """Return x of `x.sum(1)`, under whatever name, and beside a small number."""
-    found = seen_through(module, unwrapped(node))
+    found = resolve_expression(module, unwrap_expression(node))
     if (
         isinstance(found, ast.BinOp)
         and isinstance(found.op, ast.Add)
         and isinstance(literal(module, found.right), float)
     ):
-        found = seen_through(module, unwrapped(found.left))
+        found = resolve_expression(module, unwrap_expression(found.left))
     if (
         isinstance(found, ast.Call)
         and isinstance(found.func, ast.Attribute)
         and found.func.attr in _TRANSPARENT
     ):
-        found = seen_through(module, unwrapped(found))
-    operands = _operands(module, found, "sum") if isinstance(found, ast.Call) else []
+        found = resolve_expression(module, unwrap_expression(found))
+    operands = _operands_of_operation(module, found, "sum") if isinstance(found, ast.Call) else []
     by_axis = len(operands) > 1 or (operands and any(word.arg in ("dim", "axis") for word in found.keywords))  # type: ignore[union-attr]
     return operands[0] if by_axis else None
 
 
-def _operands(module: SourceModule, call: ast.Call, operation: str) -> list[ast.expr]:
+def _operands_of_operation(module: SourceModule, call: ast.Call, operation: str) -> list[ast.expr]:
     """Return what an operation of this name is given, the tensor first; nothing for another one."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr != operation:
         return []
@@ -358,7 +358,7 @@ def _operands(module: SourceModule, call: ast.Call, operation: str) -> list[ast.
 
 def last_operands(module: SourceModule, node: ast.expr) -> Iterator[ast.expr | None]:
     """Yield what each operation was applied to that `last_operations` names; None where that stands in another function."""
-    for origin, _ in sources(module, node, unwritten=True):
+    for origin, _ in value_sources(module, node, unwritten=True):
         if not isinstance(origin, ast.Call) or module.functions.target(origin) is not None:
             yield None
         elif origin.args and (module.qualify(origin.func) or _is_one_layer(module, origin.func)):
@@ -382,18 +382,18 @@ def _operation_names(module: SourceModule, call: ast.Call, depth: int, position:
         (qualified or "").count(".") == 1 and (qualified or "").startswith("torch.")
     ):
         return {(qualified or "").rsplit(".", 1)[-1]}
-    layer = _layer(module, call.func, depth)
+    layer = _operations_of_layer(module, call.func, depth)
     if layer is not None:
         return layer
     target = module.functions.applied(call)
     if target is not None and not isinstance(target, ast.Lambda):
-        return _returned(module, target, depth, position)
+        return _operations_returned(module, target, depth, position)
     if isinstance(call.func, ast.Attribute):
         return {call.func.attr}
     return {None}
 
 
-def _returned(
+def _operations_returned(
     module: SourceModule,
     function: ast.FunctionDef | ast.AsyncFunctionDef,
     depth: int,
@@ -417,7 +417,7 @@ def layers_behind(module: SourceModule, function: ast.expr) -> list[ast.expr | N
     return [function] if isinstance(function, ast.Call) else [None]
 
 
-def _layer(module: SourceModule, function: ast.expr, depth: int) -> set[str | None] | None:
+def _operations_of_layer(module: SourceModule, function: ast.expr, depth: int) -> set[str | None] | None:
     """Return the operation of a torch layer that is applied, e.g. of `nn.Sequential(..., nn.Softmax(1))`."""
     found: set[str | None] = set()
     for each in layers_behind(module, function):
@@ -428,13 +428,13 @@ def _layer(module: SourceModule, function: ast.expr, depth: int) -> set[str | No
         if not name.startswith("torch.nn."):
             return None
         if name in _LAYERS and each.args and depth < MAX_DEPTH and not isinstance(each.args[-1], ast.Starred):
-            found |= _layer(module, each.args[-1], depth + 1) or {None}
+            found |= _operations_of_layer(module, each.args[-1], depth + 1) or {None}
         else:
-            found.add(name_of_layer(name))
+            found.add(function_name_of_layer(name))
     return found or None
 
 
-def name_of_layer(qualified: str) -> str:
+def function_name_of_layer(qualified: str) -> str:
     """Turn torch.nn.LogSoftmax into log_softmax, BCEWithLogitsLoss into bce_with_logits_loss, ReLU into relu."""
     short = re.sub(
         "([PR]?)Re?LU|SiLU",

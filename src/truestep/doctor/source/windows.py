@@ -31,7 +31,7 @@ class AccumulationWindow:
         return [(before, event) for before, event in self.of(*kinds) if 0 < before < len(self.backwards)]
 
     @property
-    def adds_up(self) -> bool:
+    def is_accumulating(self) -> bool:
         """Tell whether nothing is cleared between its backwards."""
         return not self.between("zero_grad")
 
@@ -81,10 +81,10 @@ def _end_of_update(happened: list[TraceEvent], start: int, optimizer: str) -> in
     return None
 
 
-def asks_for_update(test: ast.expr) -> bool:
+def is_update_test(test: ast.expr) -> bool:
     """Tell a call or a flag that says by its name whether this batch steps; `not` before it is seen through."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return asks_for_update(test.operand)
+        return is_update_test(test.operand)
     if isinstance(test, ast.Call):
         return any(word in last_part(test.func) for word in _ASKED)
     return bool(_FLAG.search(last_part(test)))

@@ -11,15 +11,15 @@ from truestep.doctor.library.loops import CHANGES
 from truestep.doctor.source.contexts import CallFrames
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.frames import OTHER, CallFrame, LocatedExpression, UnknownValue
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted_name, walk
 from truestep.doctor.source.resolving import Resolver
-from truestep.doctor.source.windows import asks_for_update
+from truestep.doctor.source.windows import is_update_test
 
 MAX_WORLDS = 8
 
 
 @dataclass
-class Guards:
+class UndecidedTests:
     """The tests of one entry that nothing decided, by the variables they ask."""
 
     values: dict[str, list[Any]] = field(default_factory=dict)
@@ -28,7 +28,9 @@ class Guards:
     def add(self, name: str, values: Iterable[Any], guards_update: bool) -> None:
         """Note a test of a variable, and the values that tell its ways apart."""
         known = self.values.setdefault(name, [])
-        known += [each for each in values if not any(each is old or _same(each, old) for old in known)]
+        known += [
+            each for each in values if not any(each is old or _are_same_constant(each, old) for old in known)
+        ]
         of_updates, uses = self.num_uses.get(name, (0, 0))
         self.num_uses[name] = of_updates + guards_update, uses + 1
 
@@ -43,21 +45,21 @@ class Guards:
         return [dict(zip(chosen, values, strict=True)) for values in product(*chosen.values())]
 
 
-def _same(first: Any, second: Any) -> bool:
+def _are_same_constant(first: Any, second: Any) -> bool:
     return type(first) is type(second) and bool(first == second)
 
 
-def alike(first: Trace, second: Trace) -> bool:
+def have_same_events(first: Trace, second: Trace) -> bool:
     """Tell whether the same happens on the same ways in two traces."""
     if len(first.events) != len(second.events):
         return False
     return all(
-        one is other or _same_event(one, other)
+        one is other or _is_same_event(one, other)
         for one, other in zip(first.events, second.events, strict=True)
     )
 
 
-def _same_event(one: TraceEvent, other: TraceEvent) -> bool:
+def _is_same_event(one: TraceEvent, other: TraceEvent) -> bool:
     same = one.kind == other.kind and one.node is other.node and one.subject == other.subject
     return same and one.path == other.path
 
@@ -70,7 +72,7 @@ def values_around(op: ast.cmpop, values: list[Any]) -> list[Any]:
     return [*values, OTHER]
 
 
-class Varying:
+class VaryingNames:
     """Knows what has another value in each batch: counters, numbers that a library gives, and what it tells of its progress."""
 
     def __init__(self, resolver: Resolver) -> None:
@@ -88,14 +90,14 @@ class Varying:
     def counts(self, node: ast.AST) -> bool:
         """Tell whether a name has another value in each batch: no world can choose one for it."""
         if isinstance(node, ast.Attribute):
-            return self._is_told(node) or self._is_added_to(node)
+            return self._is_library_progress(node) or self._is_added_to(node)
         if not isinstance(node, ast.Name):
             return False
         bindings = self.resolver.names.bindings(node)
         return any(each.how in ("augmented", "for") or each.node in self.numbered for each in bindings)
 
-    def _is_told(self, node: ast.Attribute) -> bool:
-        return node.attr in CHANGES or ".".join((dotted(node) or "").split(".")[-2:]) in CHANGES
+    def _is_library_progress(self, node: ast.Attribute) -> bool:
+        return node.attr in CHANGES or ".".join((dotted_name(node) or "").split(".")[-2:]) in CHANGES
 
     def _is_added_to(self, node: ast.Attribute) -> bool:
         owner = self.resolver.classes.of(node.value) if node.attr in self.resolver.index.held else None
@@ -103,8 +105,8 @@ class Varying:
         return any(each.how == "augmented" for each in bindings)
 
 
-def asked_by(
-    contexts: CallFrames, varying: Varying, test: LocatedExpression
+def variables_asked_by(
+    contexts: CallFrames, varying: VaryingNames, test: LocatedExpression
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yield the variables of a test with the values that tell its ways apart; counters are not chosen."""
     made = contexts.origin(test)
@@ -112,15 +114,15 @@ def asked_by(
         test = made
     node, context = test.node, test.context
     match node:
-        case ast.Call() | ast.Name() | ast.Attribute() if asks_for_update(node):
+        case ast.Call() | ast.Name() | ast.Attribute() if is_update_test(node):
             pass  # it has another answer in some batches
         case ast.UnaryOp(op=ast.Not()):
-            yield from asked_by(contexts, varying, LocatedExpression(node.operand, context))
+            yield from variables_asked_by(contexts, varying, LocatedExpression(node.operand, context))
         case ast.BoolOp():
             for each in node.values:
-                yield from asked_by(contexts, varying, LocatedExpression(each, context))
+                yield from variables_asked_by(contexts, varying, LocatedExpression(each, context))
         case ast.Compare():
-            yield from _asked_by_comparison(contexts, varying, node, context)
+            yield from _variables_asked_by_comparison(contexts, varying, node, context)
         case ast.BinOp(op=ast.Mod()):
             pass
         case _:
@@ -128,8 +130,8 @@ def asked_by(
                 yield contexts.variable(test), [True, False]
 
 
-def _asked_by_comparison(
-    contexts: CallFrames, varying: Varying, node: ast.Compare, context: CallFrame
+def _variables_asked_by_comparison(
+    contexts: CallFrames, varying: VaryingNames, node: ast.Compare, context: CallFrame
 ) -> Iterator[tuple[str, list[Any]]]:
     if any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod) for each in walk(node)):
         return

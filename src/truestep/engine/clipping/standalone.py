@@ -45,11 +45,11 @@ def clip_gradients(
         OptionError: there are no parameters (a used-up generator), `clip` is of no kind, `scaler` can't unscale these gradients.
         LossError: no parameter has a gradient, or (NonFiniteError) one is NaN or infinite and `nonfinite` is "raise".
     """
-    kind = _kind_of(clip, nonfinite, scaler)
-    gradients = _gradients(_unique_parameters(parameters))
+    kind = _clip_from_argument(clip, nonfinite, scaler)
+    gradients = _collect_gradients(_unique_parameters(parameters))
     if scaler is not None or optimizer is not None:
-        _unscale(scaler, optimizer, gradients)
-    norm, parts = _norm(gradients.tensors, kind.norm_type), _by_device(gradients)
+        _unscale_gradients(scaler, optimizer, gradients)
+    norm, parts = _total_norm(gradients.tensors, kind.norm_type), _split_by_device(gradients)
     if nonfinite == "raise" and not torch.isfinite(norm):
         raise _nonfinite_error(gradients, norm)
     for part in parts:
@@ -57,7 +57,7 @@ def clip_gradients(
     return norm
 
 
-def _kind_of(clip: object, nonfinite: str, scaler: object) -> Clip:
+def _clip_from_argument(clip: object, nonfinite: str, scaler: object) -> Clip:
     kind = clip_from_option(clip)
     if kind is None:
         raise OptionError(
@@ -77,7 +77,7 @@ def _unique_parameters(parameters: Any) -> dict[str, Tensor]:
     """Return the parameters by name, each once."""
     named: dict[str, Tensor] = {}
     seen: set[int] = set()
-    for number, item in enumerate(_items(parameters)):
+    for number, item in enumerate(_named_or_plain_parameters(parameters)):
         name, tensor = item if isinstance(item, tuple) and len(item) == 2 else (str(number), item)
         _check_parameter(name, tensor)
         if id(tensor) in seen:
@@ -104,7 +104,7 @@ def _check_parameter(name: str, tensor: object) -> None:
         )
 
 
-def _items(parameters: Any) -> Iterable[Any]:
+def _named_or_plain_parameters(parameters: Any) -> Iterable[Any]:
     from truestep.engine.learner import Learner
 
     if isinstance(parameters, Learner):
@@ -125,7 +125,7 @@ def _items(parameters: Any) -> Iterable[Any]:
     return parameters
 
 
-def _gradients(named: dict[str, Tensor]) -> Gradients:
+def _collect_gradients(named: dict[str, Tensor]) -> Gradients:
     if not named:
         raise OptionError(
             "There are no parameters to clip. A generator such as net.parameters() can be read once: an optimizer that was made "
@@ -140,7 +140,7 @@ def _gradients(named: dict[str, Tensor]) -> Gradients:
     return Gradients(list(found), [named[name] for name in found], list(found.values()))
 
 
-def _unscale(scaler: GradScaler | None, optimizer: Optimizer | None, gradients: Gradients) -> None:
+def _unscale_gradients(scaler: GradScaler | None, optimizer: Optimizer | None, gradients: Gradients) -> None:
     """Divide the loss scale out of the optimizer's gradients, unless that was done since the last step."""
     if scaler is None or optimizer is None:
         given, missing = ("optimizer", "scaler") if scaler is None else ("scaler", "optimizer")
@@ -171,7 +171,7 @@ def _unscale(scaler: GradScaler | None, optimizer: Optimizer | None, gradients: 
         scaler.unscale_(optimizer)
 
 
-def _by_device(gradients: Gradients) -> list[Gradients]:
+def _split_by_device(gradients: Gradients) -> list[Gradients]:
     devices = [tensor.device for tensor in gradients.tensors]
     if len(set(devices)) == 1:
         return [gradients]
@@ -182,7 +182,7 @@ def _by_device(gradients: Gradients) -> list[Gradients]:
     ]
 
 
-def _norm(tensors: list[Tensor], norm_type: float) -> Tensor:
+def _total_norm(tensors: list[Tensor], norm_type: float) -> Tensor:
     """Return the norm of gradients, of several types or devices as the norm of their norms, on the first one's device."""
     alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for tensor in tensors:

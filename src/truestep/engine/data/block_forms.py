@@ -15,19 +15,29 @@ Sizes = Iterable[int] | None
 
 def data_block_sizes(data: Any) -> Sizes:
     """Return how many samples lie together in each of the data's own blocks; None where it does not say so."""
-    return _first_sizes(data, (_method, _shards, _chunks, _concat_sizes, _arrow_chunks, _row_groups))
+    return _first_known_sizes(
+        data,
+        (
+            _declared_block_sizes,
+            _samples_per_shard,
+            _litdata_chunk_sizes,
+            _concat_sizes,
+            _arrow_chunks,
+            _parquet_row_group_sizes,
+        ),
+    )
 
 
 def shard_sizes(data: Any) -> Sizes:
     """Return the same for what is a data set of shards by its class alone: a shuffle of it is worth a word."""
-    return _first_sizes(data, (_method, _shards, _chunks))
+    return _first_known_sizes(data, (_declared_block_sizes, _samples_per_shard, _litdata_chunk_sizes))
 
 
-def _first_sizes(data: Any, looks: Iterable[Callable[[Any], Sizes]]) -> Sizes:
+def _first_known_sizes(data: Any, looks: Iterable[Callable[[Any], Sizes]]) -> Sizes:
     return next((found for look in looks if (found := look(data)) is not None), None)
 
 
-def _method(data: Any) -> Sizes:
+def _declared_block_sizes(data: Any) -> Sizes:
     """Return what a data set's own `block_sizes()` says, or an attribute of that name; numbers one after another as a list."""
     kind = type(data).__name__
     try:
@@ -43,11 +53,11 @@ def _method(data: Any) -> Sizes:
         ) from error
 
 
-def _shards(data: Any) -> Sizes:
+def _samples_per_shard(data: Any) -> Sizes:
     return getattr(data, "samples_per_shard", None)  # MosaicML Streaming
 
 
-def _chunks(data: Any) -> Sizes:
+def _litdata_chunk_sizes(data: Any) -> Sizes:
     """Return litdata's chunks: of each file that is read, from which sample to which."""
     regions = getattr(data, "region_of_interest", None)
     if regions is None or not hasattr(data, "subsampled_files"):
@@ -69,31 +79,31 @@ def _arrow_chunks(data: Any) -> Sizes:
     return [*map(len, table.column(0).chunks)]
 
 
-def _row_groups(data: Any) -> Sizes:
+def _parquet_row_group_sizes(data: Any) -> Sizes:
     """Return the row groups of the Parquet files that a data set of the user's holds, where they are all of its samples."""
-    held = [[*_parquet_rows(value)] for value in getattr(data, "__dict__", {}).values()]
+    held = [[*_rows_per_parquet_group(value)] for value in getattr(data, "__dict__", {}).values()]
     return next((sizes for sizes in held if sizes and sum(sizes) == len(data)), None)
 
 
-def _parquet_rows(value: Any) -> Iterator[int]:
+def _rows_per_parquet_group(value: Any) -> Iterator[int]:
     """Yield the rows of each row group of a `ParquetFile`, a list or dict of them, or a data set of pyarrow's."""
     if isinstance(value, (list, tuple, dict)):
         for each in value.values() if isinstance(value, dict) else value:
-            if not _is_of_pyarrow(each):  # a list of samples is not gone through
+            if not _is_pyarrow_object(each):  # a list of samples is not gone through
                 return
-            yield from _parquet_rows(each)
-    elif _is_of_pyarrow(value) and hasattr(value, "get_fragments"):
+            yield from _rows_per_parquet_group(each)
+    elif _is_pyarrow_object(value) and hasattr(value, "get_fragments"):
         for fragment in value.get_fragments():
-            yield from _rows_of(getattr(fragment, "metadata", None))
-    elif _is_of_pyarrow(value):
-        yield from _rows_of(getattr(value, "metadata", None))
+            yield from _rows_per_metadata_group(getattr(fragment, "metadata", None))
+    elif _is_pyarrow_object(value):
+        yield from _rows_per_metadata_group(getattr(value, "metadata", None))
 
 
-def _is_of_pyarrow(value: Any) -> bool:
+def _is_pyarrow_object(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] == "pyarrow"
 
 
-def _rows_of(metadata: Any) -> Iterator[int]:
+def _rows_per_metadata_group(metadata: Any) -> Iterator[int]:
     """Yield the rows of each group that a Parquet file's metadata names; metadata of anything else names none."""
     for number in range(getattr(metadata, "num_row_groups", 0)):
         yield metadata.row_group(number).num_rows
@@ -116,7 +126,7 @@ class WholeDataset(Dataset[Any]):
         return self._sizes
 
 
-def whole_of_ranks(data: Any) -> Any:
+def whole_dataset_of_ranks(data: Any) -> Any:
     """Return the data of all ranks where a data set counts only one's, and its shards say how many there are."""
     if not isinstance(data, IterableDataset) or (told := shard_sizes(data)) is None:
         return data
@@ -124,6 +134,6 @@ def whole_of_ranks(data: Any) -> Any:
     return WholeDataset(data, sizes) if sum(sizes) > len(data) else data  # type: ignore[arg-type]
 
 
-def given_dataset(data: Any) -> Any:
+def unwrap_whole_dataset(data: Any) -> Any:
     """Return what was given, where the whole of it stands for it."""
     return data.counted if isinstance(data, WholeDataset) else data

@@ -14,7 +14,7 @@ from truestep.engine.data.options import BlockShuffle
 from truestep.engine.data.permutation import Indices, SamplePermutation
 
 
-def with_sizes(shuffle: BlockShuffle, data: Any) -> BlockShuffle:
+def with_block_sizes(shuffle: BlockShuffle, data: Any) -> BlockShuffle:
     """Return the shuffle with the size of each block of `data`."""
     total = len(data)
     if isinstance(shuffle.block, int):
@@ -28,7 +28,7 @@ def with_sizes(shuffle: BlockShuffle, data: Any) -> BlockShuffle:
             f"shuffle=BlockShuffle() takes the data's own blocks, and this {kind} tells of none: it has no method block_sizes(). "
             "Write how many samples lie together, BlockShuffle(block=1000), or the size of each block, BlockShuffle(block=[...])."
         )
-    sizes = _whole_numbers(told)
+    sizes = _to_integer_sizes(told)
     if sizes is None:
         source = "block=" if shuffle.block is not None else "what the data tells of its blocks"
         raise DataError(
@@ -43,7 +43,7 @@ def with_sizes(shuffle: BlockShuffle, data: Any) -> BlockShuffle:
     return dataclasses.replace(shuffle, block=np.array([size for size in sizes if size], dtype=np.int64))
 
 
-def _whole_numbers(told: Any) -> list[int] | None:
+def _to_integer_sizes(told: Any) -> list[int] | None:
     """Return sizes as numbers; None where they are something else. A float that is whole is a size, as numpy's sums give them."""
     if isinstance(told, (str, bytes, dict, set)) or not hasattr(told, "__iter__"):
         return None
@@ -64,10 +64,10 @@ def _short_repr(told: Any) -> str:
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
-def cost_of_uniform_shuffle(data: Any) -> str | None:
+def uniform_shuffle_warning(data: Any) -> str | None:
     """Return what is said once where samples of data that tells its shards are shuffled without a thought of them."""
     try:
-        sizes = _whole_numbers(shard_sizes(data)) or []
+        sizes = _to_integer_sizes(shard_sizes(data)) or []
         number = len(sizes) if sum(sizes) == len(data) else 0
     except Exception:  # noqa: BLE001 -- nobody asked for the blocks: what the data can't tell needs no hint
         return None
@@ -86,7 +86,7 @@ def describe_block_shuffle(shuffle: BlockShuffle) -> dict[str, Any]:
     return {"blocks": len(sizes), "sizes": digest, "window": shuffle.window}
 
 
-class _Epoch(NamedTuple):
+class _EpochBlocks(NamedTuple):
     number: int
     order: Indices
     """The blocks, as they come."""
@@ -105,33 +105,33 @@ class BlockShuffledSamples:
     def __init__(self, sizes: Indices, window: int, seed: int) -> None:
         self._sizes, self._window, self._seed = sizes, window, seed
         self._firsts = np.cumsum(sizes) - sizes
-        self._latest: _Epoch | None = None
+        self._latest: _EpochBlocks | None = None
         self._mixed: tuple[tuple[int, int], SamplePermutation] | None = None
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
         """Return the indices into the data of the samples at `positions`; O(log of the number of blocks) each."""
-        at = self._epoch(epoch)
+        at = self._blocks_of_epoch(epoch)
         windows = np.searchsorted(at.windows, positions, side="right") - 1
         mixed = np.empty_like(positions)
         for window in np.unique(windows).tolist():
             here, first = windows == window, at.windows[window]
             size = int(at.windows[window + 1] - first)
-            mixed[here] = first + self._mixing(epoch, window, size)(positions[here] - first)
+            mixed[here] = first + self._window_permutation(epoch, window, size)(positions[here] - first)
         blocks = np.searchsorted(at.begins, mixed, side="right") - 1
         found: Indices = self._firsts[at.order[blocks]] + mixed - at.begins[blocks]
         return found
 
-    def _epoch(self, epoch: int) -> _Epoch:
+    def _blocks_of_epoch(self, epoch: int) -> _EpochBlocks:
         if self._latest is None or self._latest.number != epoch:
             number = len(self._sizes)
             key = derive_sample_key(self._seed, "order of blocks", epoch)
             order = SamplePermutation(number, key)(np.arange(number))
             ends = np.cumsum(self._sizes[order])
             begins = ends - self._sizes[order]
-            self._latest = _Epoch(epoch, order, begins, np.append(begins[:: self._window], ends[-1]))
+            self._latest = _EpochBlocks(epoch, order, begins, np.append(begins[:: self._window], ends[-1]))
         return self._latest
 
-    def _mixing(self, epoch: int, window: int, size: int) -> SamplePermutation:
+    def _window_permutation(self, epoch: int, window: int, size: int) -> SamplePermutation:
         if self._mixed is None or self._mixed[0] != (epoch, window):
             key = derive_sample_key(self._seed, "order in a window", epoch, window)
             self._mixed = (epoch, window), SamplePermutation(size, key)

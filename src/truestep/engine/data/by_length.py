@@ -22,10 +22,10 @@ class LengthBuckets:
     """
 
     def __init__(self, lengths: SampleNumbers, mix: float) -> None:
-        buckets = _whole_lengths(lengths) if mix == 0 else _by_share(lengths, mix)
+        buckets = _buckets_of_whole_lengths(lengths) if mix == 0 else _buckets_by_share(lengths, mix)
         # in a bucket by number; where buckets have 16 bits, NumPy counts in the place of comparing
         self.samples = np.argsort(buckets, kind="stable").astype(_index_type(len(buckets)))
-        self.starts = _starts(buckets, self.samples)
+        self.starts = _bucket_starts(buckets, self.samples)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -34,18 +34,18 @@ class LengthBuckets:
         """Return the longest length in each bucket."""
         found = np.zeros(len(self.starts))
         bucket_of = np.empty(len(self), dtype=_index_type(len(self.starts)))
-        for number, (start, stop) in enumerate(self.spans()):
+        for number, (start, stop) in enumerate(self.bucket_ranges()):
             bucket_of[self.samples[start:stop]] = number
         for start, piece in lengths.pieces():
             np.maximum.at(found, bucket_of[start : start + len(piece)], piece)
         return found
 
-    def spans(self) -> Iterator[tuple[int, int]]:
+    def bucket_ranges(self) -> Iterator[tuple[int, int]]:
         """Yield where each bucket lies."""
         ends = [*self.starts[1:].tolist(), len(self)]
         yield from zip(self.starts.tolist(), ends, strict=True)
 
-    def without(self, samples: Indices) -> "LengthBuckets":
+    def without_samples(self, samples: Indices) -> "LengthBuckets":
         """Return the buckets that are left without some samples."""
         stay = np.ones(len(self), dtype=bool)
         stay[samples] = False
@@ -60,7 +60,7 @@ def _index_type(size: int) -> type[np.signedinteger]:
     return np.int32 if size < 1 << 31 else np.int64
 
 
-def _starts(buckets: Buckets, samples: Buckets) -> Indices:
+def _bucket_starts(buckets: Buckets, samples: Buckets) -> Indices:
     """Return where each bucket begins among the samples that were sorted by it."""
     found = [np.zeros(1, dtype=np.int64)]
     for start in range(1, len(samples), PIECE):
@@ -69,21 +69,21 @@ def _starts(buckets: Buckets, samples: Buckets) -> Indices:
     return np.concatenate(found)
 
 
-def _by_share(lengths: SampleNumbers, mix: float) -> Buckets:
+def _buckets_by_share(lengths: SampleNumbers, mix: float) -> Buckets:
     """Return each sample's bucket, in as few bits as hold them all."""
 
-    def of(some: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def bucket_numbers(some: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return np.floor(np.log(np.maximum(some, 1e-9)) / np.log1p(mix))  # type: ignore[no-any-return]
 
-    ends = [of(np.array([piece.min(), piece.max()])) for _, piece in lengths.pieces()]
+    ends = [bucket_numbers(np.array([piece.min(), piece.max()])) for _, piece in lengths.pieces()]
     most = max(float(np.abs(pair).max()) for pair in ends)
     buckets = np.empty(lengths.shape[0], dtype=np.int16 if most < 1 << 15 else np.int64)
     for start, piece in lengths.pieces():
-        buckets[start : start + len(piece)] = of(piece)
+        buckets[start : start + len(piece)] = bucket_numbers(piece)
     return buckets
 
 
-def _whole_lengths(lengths: SampleNumbers) -> Buckets:
+def _buckets_of_whole_lengths(lengths: SampleNumbers) -> Buckets:
     """Return a bucket for each length; whole numbers of 16 bits are their own."""
     if all((piece == np.floor(piece)).all() and piece.max() < 1 << 16 for _, piece in lengths.pieces()):
         buckets = np.empty(lengths.shape[0], dtype=np.uint16)
@@ -114,7 +114,7 @@ class BucketedByLength(BatchOrder):
 
     def blocks(self, epoch: int, start: int) -> Iterator[BatchBlock]:
         """Yield the batches of `epoch` from number `start` on, several at a time."""
-        samples, firsts, sizes = self._epoch(epoch)
+        samples, firsts, sizes = self._batches_of_epoch(epoch)
         ends = np.cumsum(sizes)
         while start < len(sizes):
             first = int(ends[start] - sizes[start])
@@ -125,14 +125,14 @@ class BucketedByLength(BatchOrder):
             yield BatchBlock(first, indices, some.tolist())
             start = stop
 
-    def _epoch(self, epoch: int) -> tuple[Buckets, Indices, Indices]:
+    def _batches_of_epoch(self, epoch: int) -> tuple[Buckets, Indices, Indices]:
         """Return the samples of `epoch` by length, and of its batches, in order, where among them each begins, and its size."""
         if self._latest is None or self._latest[0] != epoch:
             self._latest = None  # one order is in memory at a time
-            self._latest = epoch, *self._arranged(epoch)
+            self._latest = epoch, *self._arrange_epoch(epoch)
         return self._latest[1:]
 
-    def _arranged(self, epoch: int) -> tuple[Buckets, Indices, Indices]:
+    def _arrange_epoch(self, epoch: int) -> tuple[Buckets, Indices, Indices]:
         firsts = np.cumsum(self._sizes) - self._sizes
         if self._seed is None:
             return self._buckets.samples, firsts, self._sizes
@@ -140,17 +140,17 @@ class BucketedByLength(BatchOrder):
         buckets, num_all = self._buckets, len(self._buckets)
         if self.num_samples < num_all:  # drop_last: other samples every epoch, not the longest
             last = np.arange(self.num_samples, num_all)
-            buckets = buckets.without(SamplePermutation(num_all, key)(last))
+            buckets = buckets.without_samples(SamplePermutation(num_all, key)(last))
         # In a bucket samples stand in an order of the epoch's own, and so do the batches, or short ones would always come first.
         samples = np.empty_like(buckets.samples)
-        for start, stop in buckets.spans():
+        for start, stop in buckets.bucket_ranges():
             some = buckets.samples[start:stop]
-            samples[start:stop] = some[np.argsort(_keys(key, some))]
+            samples[start:stop] = some[np.argsort(_sample_keys(key, some))]
         order = SamplePermutation(len(self._sizes), key)(np.arange(len(self._sizes)))
         return samples, firsts[order], self._sizes[order]
 
 
-def _keys(key: int, samples: Buckets) -> Keys:
+def _sample_keys(key: int, samples: Buckets) -> Keys:
     """Return a key of its own for each sample."""
     found = np.empty(len(samples), dtype=np.uint64)
     for start in range(0, len(samples), PIECE):
@@ -171,10 +171,10 @@ def batch_sizes_by_tokens(
 
     A sample counts as long as the longest of its bucket, since any of them may come in its place.
     """
-    _check_longest(lengths, max_tokens)
+    _check_longest_sample(lengths, max_tokens)
     sizes, count = [], 0
-    for (start, stop), limit in zip(buckets.spans(), buckets.longest(lengths).tolist(), strict=True):
-        most = _most_samples(limit, max_tokens, batch_size or len(buckets))
+    for (start, stop), limit in zip(buckets.bucket_ranges(), buckets.longest(lengths).tolist(), strict=True):
+        most = _max_samples_in_batch(limit, max_tokens, batch_size or len(buckets))
         if count >= most:  # what is left of the shorter ones is a batch without any of these
             sizes.append(np.array([count], dtype=np.int64))
             count = 0
@@ -185,7 +185,7 @@ def batch_sizes_by_tokens(
     return np.concatenate([*sizes, np.array([count], dtype=np.int64)])
 
 
-def _most_samples(limit: float, max_tokens: int, batch_size: int) -> int:
+def _max_samples_in_batch(limit: float, max_tokens: int, batch_size: int) -> int:
     """Return how many samples of a length a batch holds at most."""
     most = int(min(batch_size, max_tokens / limit + 1)) if limit > 0 else batch_size
     while most > 1 and limit * most > max_tokens:
@@ -193,7 +193,7 @@ def _most_samples(limit: float, max_tokens: int, batch_size: int) -> int:
     return most
 
 
-def _check_longest(lengths: SampleNumbers, max_tokens: int) -> None:
+def _check_longest_sample(lengths: SampleNumbers, max_tokens: int) -> None:
     longest, at = -1.0, 0
     for start, piece in lengths.pieces():
         here = int(np.argmax(piece))

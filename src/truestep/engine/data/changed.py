@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from truestep.core.tensor_bytes import times_written
-from truestep.core.weak import ObjectMark
+from truestep.core.tensor_bytes import tensor_version
+from truestep.core.weak import WeakIdentity
 
 _MOST_FIELDS = 1000
 _MOST_ITEMS = 64  # of a list or dict that holds settings, not samples
@@ -19,20 +19,20 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _NO_DATA = (type, FunctionType, ModuleType)
 
 
-def data_marks(data: Any) -> list[object]:
+def data_change_markers(data: Any) -> list[object]:
     """Return what is other as soon as a field of the data set, or of what it holds, is set or changed in place."""
     marks: list[object] = []
     waiting, seen = [data], {id(data)}
     while waiting and len(marks) < _MOST_FIELDS:
-        for name, value in _fields(waiting.pop()):
-            marks.append((name, *_mark(value)))
+        for name, value in _iterate_fields(waiting.pop()):
+            marks.append((name, *_change_marker(value)))
             if id(value) not in seen and not isinstance(value, (*_PLAIN, *_NO_DATA, Tensor)):
                 seen.add(id(value))
                 waiting.append(value)
     return marks[:_MOST_FIELDS]
 
 
-def _fields(holder: Any) -> Iterator[tuple[object, Any]]:
+def _iterate_fields(holder: Any) -> Iterator[tuple[object, Any]]:
     if isinstance(holder, dict):
         yield from holder.items() if len(holder) <= _MOST_ITEMS else ()
     elif isinstance(holder, (list, tuple)):
@@ -42,9 +42,9 @@ def _fields(holder: Any) -> Iterator[tuple[object, Any]]:
         yield from list(held.items()) if isinstance(held, dict) else ()
 
 
-def _mark(value: Any) -> tuple[object, ...]:
+def _change_marker(value: Any) -> tuple[object, ...]:
     if isinstance(value, _PLAIN):
         return type(value), value
     if isinstance(value, Tensor):
-        return ObjectMark(value), times_written(value)
-    return ObjectMark(value), len(value) if isinstance(value, (list, dict, set, tuple)) else None
+        return WeakIdentity(value), tensor_version(value)
+    return WeakIdentity(value), len(value) if isinstance(value, (list, dict, set, tuple)) else None

@@ -27,7 +27,7 @@ class DataColumns:
 
     def __init__(self, tree: Any, rows: npt.NDArray[np.int64] | None = None) -> None:
         named = list(structure.batch_leaves(tree, "data"))
-        _check(named)
+        _check_columns(named)
         self.tree = tree
         self.rows = rows
         self.is_mapped = any(isinstance(leaf, np.memmap) for _, leaf in named)
@@ -57,7 +57,7 @@ class DataColumns:
             return values
         return values[0] if self.is_leaf else structure.fill_batch(self.tree, iter(values))
 
-    def description(self) -> list[str]:
+    def describe_sample(self) -> list[str]:
         """Return type and shape of a sample, leaf by leaf."""
         leaves = [self.leaves[place] for place in self._by_name]
         return [f"{leaf.dtype} {tuple(leaf.shape[1:])}" for leaf in leaves]
@@ -69,7 +69,7 @@ class DataColumns:
         hashed = hashlib.blake2b(digest_size=16)
         for leaf in [self.leaves[place] for place in self._by_name]:
             few = leaf[torch.from_numpy(rows)].cpu() if isinstance(leaf, torch.Tensor) else leaf[rows]
-            hashed.update(data_column_bytes(few))
+            hashed.update(column_to_bytes(few))
         return hashed.hexdigest()
 
 
@@ -97,7 +97,7 @@ def take_sample_array_rows(column: npt.NDArray[Any], rows: npt.NDArray[np.int64]
     return torch.from_numpy(taken.astype(taken.dtype.newbyteorder("="), copy=False))
 
 
-def data_column_bytes(value: Column) -> bytes:
+def column_to_bytes(value: Column) -> bytes:
     """Return the bytes that `value` holds, whatever its type and device."""
     if isinstance(value, torch.Tensor):
         return bytes_of_contiguous(value.detach().cpu().contiguous()).numpy().tobytes()
@@ -139,7 +139,7 @@ def _as_tensor(leaf: Column) -> Column:
         return leaf
 
 
-def _check(named: list[tuple[str, Any]]) -> None:
+def _check_columns(named: list[tuple[str, Any]]) -> None:
     if not named:
         raise DataError("data is an empty structure: there is no tensor in it. Give at least one tensor.")
     for name, leaf in named:

@@ -12,17 +12,17 @@ from torch import Tensor
 
 from truestep.core import structure
 from truestep.core.errors import BatchError
-from truestep.engine.batches import Making, batch_rows, map_batch_tensors
+from truestep.engine.batches import BatchOrigin, batch_rows, map_batch_tensors
 
 Outline = dict[str, Any]
 
 
-def without_rows(batch: Any, making: Making) -> Any:
+def make_empty_batch(batch: Any, making: BatchOrigin) -> Any:
     """Return a batch like this one that has no examples, and keeps none in memory."""
     return map_batch_tensors(lambda tensor: tensor.clone(), batch_rows(batch, 0, 0, making))
 
 
-def form_of_batch(batch: Any, *, in_columns: bool, with_sizes: bool = False) -> str:
+def describe_batch_types(batch: Any, *, in_columns: bool, with_sizes: bool = False) -> str:
     """Return types and numbers of dimensions (or the sizes beside the rows) of what a batch holds.
 
     Lists are columns, or else rows: how many there are, and how large each is, is then left out.
@@ -36,7 +36,7 @@ def form_of_batch(batch: Any, *, in_columns: bool, with_sizes: bool = False) -> 
         return type(batch).__name__
     are_rows = isinstance(batch, list) and not in_columns
     forms = [
-        form_of_batch(part, in_columns=in_columns, with_sizes=with_sizes and not are_rows)
+        describe_batch_types(part, in_columns=in_columns, with_sizes=with_sizes and not are_rows)
         for _, part in parts
     ]
     if isinstance(batch, Mapping):
@@ -45,7 +45,7 @@ def form_of_batch(batch: Any, *, in_columns: bool, with_sizes: bool = False) -> 
     return f"[{', '.join(dict.fromkeys(forms))}]" if are_rows else f"({', '.join(forms)})"
 
 
-def no_rows_left(why: str) -> BatchError:
+def no_rows_error(why: str) -> BatchError:
     """Return the error for batches that a rank can't have without rows."""
     return BatchError(
         f"A rank has no rows left while others have, and a batch without rows can't be made of these: {why}. Make batches of "
@@ -60,19 +60,19 @@ def outline_of_batch(batch: Any) -> Outline:
     parts = structure.batch_children(batch)
     kind = type(batch)
     if parts is None or "<locals>" in kind.__qualname__:
-        raise no_rows_left(f"there is a {kind.__name__} in them")
+        raise no_rows_error(f"there is a {kind.__name__} in them")
     outlines = [outline_of_batch(part) for _, part in parts]
     named = vars(batch) if isinstance(batch, SimpleNamespace) else batch
     keys = [*named] if isinstance(named, Mapping) else None
     return {"class": [kind.__module__, kind.__qualname__], "keys": keys, "parts": outlines}
 
 
-def batch_of_outline(outline: Outline) -> Any:
+def batch_from_outline(outline: Outline) -> Any:
     """Return the batch that an outline was made of."""
     if "leaf" in outline:
         return outline["leaf"]
-    kind = _class_named(*outline["class"])
-    parts = [batch_of_outline(part) for part in outline["parts"]]
+    kind = _imported_class(*outline["class"])
+    parts = [batch_from_outline(part) for part in outline["parts"]]
     if outline["keys"] is not None:
         named = dict(zip(outline["keys"], parts, strict=True))
         return kind(**named) if issubclass(kind, SimpleNamespace) else kind(named)
@@ -84,7 +84,7 @@ def batch_of_outline(outline: Outline) -> Any:
     return kind(**dict(zip(names, parts, strict=True)))
 
 
-def _class_named(module: str, name: str) -> Any:
+def _imported_class(module: str, name: str) -> Any:
     """Return a class that this program, which is the same on all ranks, has imported already."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):

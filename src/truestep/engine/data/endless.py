@@ -9,18 +9,18 @@ from operator import length_hint
 from types import FunctionType
 from typing import Any
 
-from truestep.core.written_source import Loop, function_node, plain_function
+from truestep.core.written_source import Loop, function_node, unwrap_function
 
 _WAYS_OUT = ast.Break | ast.Return | ast.Raise | ast.Try | ast.Match
 _OF_ITS_OWN = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 
-def why_endless(data: Any) -> str:
+def endless_reason(data: Any) -> str:
     """Return why data has no end, as the end of a sentence; "" where it has one, or nobody knows."""
     if type(data) in (itertools.cycle, itertools.count, itertools.repeat):
         return f"itertools.{type(data).__name__} goes on for ever" if length_hint(data, -1) < 0 else ""
     made = data if inspect.isroutine(data) else getattr(type(data), "__iter__", None)
-    function = plain_function(made) if made is not None else None
+    function = unwrap_function(made) if made is not None else None
     if not isinstance(function, FunctionType):
         return ""
     loop = _endless_loop(function)
@@ -36,17 +36,17 @@ def _endless_loop(function: FunctionType) -> Loop | None:
     """Return the loop at the end of a generator's own statements that nothing ends."""
     written = function_node(function) if inspect.isgeneratorfunction(function) else None
     if not isinstance(written, ast.FunctionDef) or any(
-        isinstance(each, ast.Return) for each in _own(written)
+        isinstance(each, ast.Return) for each in _own_nodes(written)
     ):
         return None
-    found = (each for each in written.body if isinstance(each, Loop) and _has_no_end(each))
+    found = (each for each in written.body if isinstance(each, Loop) and _is_endless_loop(each))
     return next(found, None)
 
 
-def _has_no_end(loop: Loop) -> bool:
-    if any(isinstance(each, _WAYS_OUT) for each in _own(loop)):
+def _is_endless_loop(loop: Loop) -> bool:
+    if any(isinstance(each, _WAYS_OUT) for each in _own_nodes(loop)):
         return False
-    if not any(isinstance(each, ast.Yield | ast.YieldFrom) for each in _own(loop)):
+    if not any(isinstance(each, ast.Yield | ast.YieldFrom) for each in _own_nodes(loop)):
         return False
     if isinstance(loop, ast.While):
         return isinstance(loop.test, ast.Constant) and bool(loop.test.value)
@@ -54,9 +54,9 @@ def _has_no_end(loop: Loop) -> bool:
     return called.rpartition(".")[2] in ("count", "cycle")
 
 
-def _own(node: ast.AST) -> Iterator[ast.AST]:
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what stands within, but for what functions and classes in it have of their own."""
     for each in ast.iter_child_nodes(node):
         if not isinstance(each, _OF_ITS_OWN):
             yield each
-            yield from _own(each)
+            yield from _own_nodes(each)

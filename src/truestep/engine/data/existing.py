@@ -25,17 +25,17 @@ class LoaderOptions(DataOptions):
         return stack_as_torch
 
 
-def take_loader_apart(
+def unpack_data_loader(
     loader: loading.DataLoader[Any], options: DataOptions, num_ranks: int
 ) -> tuple[Any, DataOptions]:
     """Return the loader's data set and the options that make the same batches, or batches of `batch_size` where that is said."""
-    _check_options(options)
+    _check_loader_options(options)
     data: Any = loader.dataset
     if loader.batch_sampler is None and is_map_style_data(data):
-        return _ready_batches(loader, options), options
+        return _prebatched_reader(loader, options), options
     chosen: dict[str, Any] = {}
     if is_map_style_data(data):
-        data, chosen = _order(loader)
+        data, chosen = _loader_order_options(loader)
     custom = loader.collate_fn not in (loading.default_collate, loading.default_convert)
     if options.num_workers == "auto":
         chosen["num_workers"] = loader.num_workers
@@ -51,13 +51,13 @@ def take_loader_apart(
     own = {each.name: getattr(options, each.name) for each in dataclasses.fields(options)}
     made = LoaderOptions(**{**own, **found, **chosen})
     if options.batch_size is None:
-        _refuse_unsaid_size(made.batch_size, num_ranks)
+        _refuse_ambiguous_batch_size(made.batch_size, num_ranks)
         return data, made
-    _refuse_other_size(made.batch_size, options)
+    _refuse_other_batch_size(made.batch_size, options)
     return data, dataclasses.replace(made, batch_size=options.batch_size)
 
 
-def _check_options(options: DataOptions) -> None:
+def _check_loader_options(options: DataOptions) -> None:
     default = DataOptions()
     given = [name for name in _OURS if getattr(options, name) is not getattr(default, name)]
     if given:
@@ -67,7 +67,7 @@ def _check_options(options: DataOptions) -> None:
         )
 
 
-def _ready_batches(loader: loading.DataLoader[Any], options: DataOptions) -> Callable[[], Iterator[Any]]:
+def _prebatched_reader(loader: loading.DataLoader[Any], options: DataOptions) -> Callable[[], Iterator[Any]]:
     """Return a function that reads the batches which the loader's data set holds, one after another."""
     data: Any = loader.dataset
     if options.batch_size is not None:
@@ -75,16 +75,18 @@ def _ready_batches(loader: loading.DataLoader[Any], options: DataOptions) -> Cal
             f"batch_size={options.batch_size} beside a DataLoader with batch_size=None, whose items are whole batches. Leave "
             "it out, or give samples: run.data(loader.dataset, batch_size=...)."
         )
-    if not _is_exactly(loader.sampler, loading.SequentialSampler):
-        raise _refusal(loader, f"batch_size=None and the sampler {type(loader.sampler).__name__}")
+    if not _is_exact_type(loader.sampler, loading.SequentialSampler):
+        raise _unsupported_loader_error(
+            loader, f"batch_size=None and the sampler {type(loader.sampler).__name__}"
+        )
 
-    def batches() -> Iterator[Any]:
+    def read_batches() -> Iterator[Any]:
         return (loader.collate_fn(data[number]) for number in range(len(data)))
 
-    return batches
+    return read_batches
 
 
-def _refuse_unsaid_size(size: int | None, num_ranks: int) -> None:
+def _refuse_ambiguous_batch_size(size: int | None, num_ranks: int) -> None:
     """Have several ranks say what the loader's number is: of each rank, as torch's loaders count, or of all together."""
     if size is not None and num_ranks > 1:
         raise OptionError(
@@ -95,7 +97,7 @@ def _refuse_unsaid_size(size: int | None, num_ranks: int) -> None:
         )
 
 
-def _refuse_other_size(size: int | None, options: DataOptions) -> None:
+def _refuse_other_batch_size(size: int | None, options: DataOptions) -> None:
     """Refuse a number that is not the loader's, on one rank or several: all of them together have as many batches of it."""
     if size and options.batch_size is not None and options.batch_size % size:
         raise OptionError(
@@ -104,24 +106,24 @@ def _refuse_other_size(size: int | None, options: DataOptions) -> None:
         )
 
 
-def _order(loader: loading.DataLoader[Any]) -> tuple[Any, dict[str, Any]]:
+def _loader_order_options(loader: loading.DataLoader[Any]) -> tuple[Any, dict[str, Any]]:
     """Return the data and the order options that the loader's samplers stand for."""
     batches: Any = loader.batch_sampler
     # The exact type, here and below: a subclass may order otherwise.
-    if not _is_exactly(batches, loading.BatchSampler):
-        raise _refusal(loader, f"the batch sampler {type(batches).__name__}")
-    data, order = _order_of_samples(loader, batches.sampler)
+    if not _is_exact_type(batches, loading.BatchSampler):
+        raise _unsupported_loader_error(loader, f"the batch sampler {type(batches).__name__}")
+    data, order = _sampler_order_options(loader, batches.sampler)
     return data, {**order, "batch_size": batches.batch_size, "drop_last": batches.drop_last}
 
 
-def _order_of_samples(loader: loading.DataLoader[Any], sampler: Any) -> tuple[Any, dict[str, Any]]:
+def _sampler_order_options(loader: loading.DataLoader[Any], sampler: Any) -> tuple[Any, dict[str, Any]]:
     data: Any = loader.dataset
-    if _is_exactly(sampler, loading.SequentialSampler):
+    if _is_exact_type(sampler, loading.SequentialSampler):
         return data, {"shuffle": False}
     if isinstance(data, loading.IterableDataset):  # torch asks it for no numbers; its own loop may shuffle
         return data, {"shuffle": getattr(data, "shuffle", None) is True}
     if (
-        _is_exactly(sampler, loading.RandomSampler)
+        _is_exact_type(sampler, loading.RandomSampler)
         and not sampler.replacement
         and sampler.num_samples == len(data)
     ):
@@ -130,17 +132,17 @@ def _order_of_samples(loader: loading.DataLoader[Any], sampler: Any) -> tuple[An
         return loading.Subset(data, list(sampler.indices)), {"shuffle": True}
     if type(sampler) is loading.WeightedRandomSampler and sampler.replacement:
         return data, {"weights": np.asarray(sampler.weights), "num_samples": sampler.num_samples}
-    raise _refusal(loader, f"the sampler {type(sampler).__name__}")
+    raise _unsupported_loader_error(loader, f"the sampler {type(sampler).__name__}")
 
 
-def _is_exactly(sampler: Any, kind: type) -> bool:
+def _is_exact_type(sampler: Any, kind: type) -> bool:
     """Whether it is of this class; torchdata has some of the same names, orders and attributes, which keep a state besides."""
     own = type(sampler)
     is_torchdatas = own.__module__.partition(".")[0] == "torchdata" and own.__name__ == kind.__name__
     return own is kind or (is_torchdatas and isinstance(sampler, loading.Sampler))
 
 
-def _refusal(loader: loading.DataLoader[Any], what: str) -> DataError:
+def _unsupported_loader_error(loader: loading.DataLoader[Any], what: str) -> DataError:
     return DataError(
         f"this DataLoader has {what}, whose order can't be entered in the middle of an epoch, so a resumed "
         f"run would see other samples. Give its {type(loader.dataset).__name__} itself, with shuffle=True, "

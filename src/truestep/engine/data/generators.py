@@ -122,7 +122,7 @@ class PcgSampleBits:
             return None
         tried = kind(0)
         expected = {"bit_generator": kind.__name__, "state": {"state": 2 | 1 << 64, "inc": 5 | 3 << 64}}
-        cls(tried)._write(2, 1, 5, 3)
+        cls(tried)._write_numbers(2, 1, 5, 3)
         as_expected = tried.state == {**expected, "has_uint32": 0, "uinteger": 0}
         tried.state = {**expected, "has_uint32": 1, "uinteger": 7}
         return cls(bits) if as_expected and cls(tried)._half.raw == _PCG_HALF.pack(1, 7) else None
@@ -138,9 +138,9 @@ class PcgSampleBits:
     def seed(self, key: int) -> None:
         """Set it from a 64-bit key."""
         # (PCG's increment has to be odd)
-        self._write(key * GOLDEN & MASK, key, (2 * key + 1) & MASK, key >> 63)
+        self._write_numbers(key * GOLDEN & MASK, key, (2 * key + 1) & MASK, key >> 63)
 
-    def _write(self, *numbers: int) -> None:
+    def _write_numbers(self, *numbers: int) -> None:
         _PCG_NUMBERS.pack_into(self._numbers, 0, *numbers)
         _PCG_HALF.pack_into(self._half, 0, 0, 0)  # no half of a number is kept for the next call
 
@@ -171,7 +171,11 @@ class NumpySampleGenerator:
 
     def moved_from(self, state: Any) -> bool:
         """Return whether the generator is no longer where `state` says."""
-        return self._memory.read() != state if self._memory is not None else _differ(self.bits.state, state)
+        return (
+            self._memory.read() != state
+            if self._memory is not None
+            else _has_different_pickle(self.bits.state, state)
+        )
 
     def restore(self, state: Any) -> None:
         """Put the generator back."""
@@ -223,7 +227,7 @@ class LegacySampleGenerator:
         memory = self._memory()
         if memory is not None and isinstance(state, bytes):
             return memory.read() != state
-        return _differ(self._generator.get_state(legacy=False), state)
+        return _has_different_pickle(self._generator.get_state(legacy=False), state)
 
     def restore(self, state: Any) -> None:
         """Put the generator back."""
@@ -246,7 +250,7 @@ class GlobalSampleGenerator(LegacySampleGenerator):
         np.random.seed(key >> 32)  # torch gets the other 32 bits, into the same algorithm
 
 
-def _differ(one: Any, other: Any) -> bool:
+def _has_different_pickle(one: Any, other: Any) -> bool:
     return bool(pickle.dumps(one) != pickle.dumps(other))
 
 

@@ -29,14 +29,14 @@ class HeldFile(NamedTuple):
     is_mapped: bool
 
 
-def files_held_by(data: Any) -> list[HeldFile]:
+def files_used_by_data(data: Any) -> list[HeldFile]:
     """Return the files that data maps, or holds open for reading, in attributes, lists and dicts of its own."""
     found: dict[str, HeldFile] = {}
     waiting, seen = deque([data]), {id(data)}
     while waiting and len(seen) < MOST_OBJECTS:
         value = waiting.popleft()
-        named = _mapped_path(value) or _open_path(value)
-        if named is not None and (held := _looked_at(*named)) is not None:
+        named = _memory_map_path(value) or _open_file_path(value)
+        if named is not None and (held := _inspect_file(*named)) is not None:
             found.setdefault(held.path, held)
         for part in _children_without_code(value):
             if not isinstance(part, _PLAIN) and id(part) not in seen:
@@ -45,12 +45,12 @@ def files_held_by(data: Any) -> list[HeldFile]:
     return [*found.values()]
 
 
-def looked_at_again(held: HeldFile) -> HeldFile | None:
+def reinspect_file(held: HeldFile) -> HeldFile | None:
     """Return a file as it is now; None where there is none."""
-    return _looked_at(held.path, held.is_mapped)
+    return _inspect_file(held.path, held.is_mapped)
 
 
-def _looked_at(path: str, is_mapped: bool) -> HeldFile | None:
+def _inspect_file(path: str, is_mapped: bool) -> HeldFile | None:
     try:
         status = Path(path).stat()
     except (OSError, ValueError):
@@ -58,13 +58,13 @@ def _looked_at(path: str, is_mapped: bool) -> HeldFile | None:
     return HeldFile(os.path.realpath(path), status.st_size, (status.st_dev, status.st_ino), is_mapped)
 
 
-def _mapped_path(value: Any) -> tuple[str, bool] | None:
+def _memory_map_path(value: Any) -> tuple[str, bool] | None:
     """Return the path of a memory map of NumPy's; torch does not tell those of its own."""
     path = value.filename if isinstance(value, np.memmap) else None
     return None if path is None else (os.fspath(path), True)
 
 
-def _open_path(value: Any) -> tuple[str, bool] | None:
+def _open_file_path(value: Any) -> tuple[str, bool] | None:
     if not isinstance(value, io.IOBase) or value.closed or not value.readable() or value.writable():
         return None
     name = getattr(value, "name", None)
@@ -80,13 +80,13 @@ def _children_without_code(value: Any) -> Iterator[Any]:
     elif isinstance(value, (list, tuple)) and len(value) <= MOST_MEMBERS:
         yield from value
     elif isinstance(value, FunctionType):
-        yield from (cell.cell_contents for cell in value.__closure__ or () if _is_full(cell))
+        yield from (cell.cell_contents for cell in value.__closure__ or () if _has_cell_contents(cell))
     elif isinstance(value, MethodType):
         yield value.__self__
     yield from [*own_attributes(value).values()]
 
 
-def _is_full(cell: CellType) -> bool:
+def _has_cell_contents(cell: CellType) -> bool:
     try:
         _ = cell.cell_contents
     except ValueError:  # not assigned yet
@@ -94,7 +94,7 @@ def _is_full(cell: CellType) -> bool:
     return True
 
 
-def sizes_by_name(files: Sequence[HeldFile]) -> dict[str, int]:
+def file_sizes_by_name(files: Sequence[HeldFile]) -> dict[str, int]:
     """Return the sizes as a checkpoint keeps them; another machine may have the files in another place."""
     names = [Path(each.path).name for each in files]
     if len({*names}) < len(names):
@@ -102,7 +102,7 @@ def sizes_by_name(files: Sequence[HeldFile]) -> dict[str, int]:
     return {name: each.size for name, each in zip(names, files, strict=True)}
 
 
-def sizes_changed(before: Mapping[str, int], now: Mapping[str, int]) -> str | None:
+def changed_file_sizes_text(before: Mapping[str, int], now: Mapping[str, int]) -> str | None:
     """Return how files differ from those that a run was saved with, where their samples are taken for the same."""
     changed = [
         f"{name} had {before[name]:,} bytes when the run was saved and has {now[name]:,} now"

@@ -15,10 +15,10 @@ def is_map_style_data(data: Any) -> bool:
     """Return whether samples of `data` can be asked for by number, whatever its class is derived from."""
     # torch's Dataset itself has a __getitem__, which only raises
     is_own = getattr(type(data), "__getitem__", None) is not Dataset.__getitem__
-    return is_own and hasattr(data, "__getitem__") and _length(data) is not None
+    return is_own and hasattr(data, "__getitem__") and _length_or_none(data) is not None
 
 
-def check_own_order(data: Any, *, is_shuffled: bool) -> None:
+def check_iterable_order(data: Any, *, is_shuffled: bool) -> None:
     """Raise a `DataError` where samples that an iterable data set would shuffle would come unshuffled by number."""
     if isinstance(data, IterableDataset) and not is_shuffled and getattr(data, "shuffle", None) is True:
         raise DataError(
@@ -27,11 +27,11 @@ def check_own_order(data: Any, *, is_shuffled: bool) -> None:
         )
 
 
-def check_length_of_ranks(data: Any, num_ranks: int) -> None:
+def check_rank_dependent_length(data: Any, num_ranks: int) -> None:
     """Raise a `DataError` where the length of an iterable data set is that of one rank, and how many there are is not known."""
     if not isinstance(data, IterableDataset) or num_ranks == 1:
         return
-    kind, size = type(data).__name__, _length(data) or 0
+    kind, size = type(data).__name__, _length_or_none(data) or 0
     if _has_sample(data, size):
         raise DataError(
             f"len() of this {kind} is {size:,}, and it has a sample of that number, too: on several ranks it counts one "
@@ -51,7 +51,7 @@ def _has_sample(data: Any, number: int) -> bool:
     return True
 
 
-def _length(data: Any) -> int | None:
+def _length_or_none(data: Any) -> int | None:
     try:
         return len(data)
     except (TypeError, NotImplementedError):
@@ -68,12 +68,12 @@ def _looks_like_columns(data: list[Any]) -> bool:
 
 def check_data_kind(data: Any) -> None:
     """Raise a `DataError` that says what to write when `data` is not data."""
-    reason = _columns_in_list(data) or _unloadable(data)
+    reason = _columns_in_list_message(data) or _unloadable_reason(data)
     if reason:
         raise DataError(reason)
 
 
-def _columns_in_list(data: Any) -> str | None:
+def _columns_in_list_message(data: Any) -> str | None:
     if type(data) is not list or not _looks_like_columns(data):
         return None
     shapes = ", ".join(str(tuple(part.shape)) for part in data)
@@ -84,7 +84,7 @@ def _columns_in_list(data: Any) -> str | None:
     )
 
 
-def _unloadable(data: Any) -> str | None:
+def _unloadable_reason(data: Any) -> str | None:
     """Return why samples of `data` can be had neither by number nor one after the other."""
     is_function = callable(data) and not isinstance(data, Dataset)
     if is_map_style_data(data) or hasattr(data, "__iter__") or is_function:

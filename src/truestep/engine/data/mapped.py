@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch.utils.data import Subset
 
-from truestep.core.accelerator import runs_ahead
-from truestep.engine.batches import Making
+from truestep.core.accelerator import is_async_device
+from truestep.engine.batches import BatchOrigin
 from truestep.engine.choices import Choice
-from truestep.engine.data.block_forms import given_dataset
-from truestep.engine.data.blocks import cost_of_uniform_shuffle
+from truestep.engine.data.block_forms import unwrap_whole_dataset
+from truestep.engine.data.blocks import uniform_shuffle_warning
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchBlock, BatchOrder, BatchRequest
 from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.probe import SampleProbe, SampleProbing
 from truestep.engine.data.samples import SeededSamples
-from truestep.engine.data.source import BatchSource, MadeBatch
+from truestep.engine.data.source import BatchSource, BatchWithOrigin
 from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.data.workers import WorkerPool, choose_num_workers
 from truestep.engine.processes.shares import WHOLE, RankShare
@@ -39,47 +39,47 @@ class MappedSource(BatchSource):
         device: torch.device,
         share: RankShare = WHOLE,
     ) -> None:
-        self._samples, self._order, self._device = samples, shared_order(order, share), device
+        self._samples, self._order, self._device = samples, rank_order(order, share), device
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
         self._makes_columns = options.collate is None
-        self._cost = cost_of_uniform_shuffle(samples.dataset) if options.shuffle is True else None
+        self._cost = uniform_shuffle_warning(samples.dataset) if options.shuffle is True else None
         # Several ranks compare what they were given, whatever else is to be looked at.
-        self._probe = _probe(samples, order, options, is_shared=share.size > 1)
+        self._probe = _probe_samples(samples, order, options, is_shared=share.size > 1)
         self._fingerprint = {  # now: weights and lengths of 1e8 samples take seconds
             "kind": "map-style",
-            "class": type(given_dataset(samples.dataset)).__qualname__,
+            "class": type(unwrap_whole_dataset(samples.dataset)).__qualname__,
             "num_samples": len(samples.dataset),
             "sample": self._probe.sample if self._probe else None,
             "content": self._probe.digest if self._probe and not self._probe.differences else None,
             "order": describe_data_options(options),
         }
-        self._facts = _facts(self._fingerprint, self._probe, samples.dataset) if share.size > 1 else {}
+        self._facts = _data_facts(self._fingerprint, self._probe, samples.dataset) if share.size > 1 else {}
         if self._probe is None or self._probe.puts_back:
             # Nobody has looked which generators are drawn from, or looking can't tell.
-            samples.set_all()
-        workers = _workers(self._probe, order.num_samples or len(samples.dataset), options, device)
+            samples.set_all_generators()
+        workers = _choose_workers(self._probe, order.num_samples or len(samples.dataset), options, device)
         self.choices = [
             Choice("loading", "map-style", "the data has __len__ and __getitem__"),
             workers,
-            *_randomness(self._probe),
+            *_randomness_choices(self._probe),
         ]
         count = int(workers.value)
-        self._pool = WorkerPool(samples, count, options, pin=runs_ahead(device)) if count else None
+        self._pool = WorkerPool(samples, count, options, pin=is_async_device(device)) if count else None
 
     def batches(self, epoch: int = 0, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on."""
         return (made.batch for made in self.made(epoch, start))
 
-    def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
+    def made(self, epoch: int, start: int = 0) -> Iterator[BatchWithOrigin]:
         """Yield the same batches, each with the number of samples that it was made of."""
         # of the batches that were asked for: workers are ahead of the loop
         sizes: deque[tuple[int, int | None]] = deque()
-        requests = _noted(self._order.requests(epoch, start), sizes)
+        requests = _record_request_sizes(self._order.requests(epoch, start), sizes)
         load = self._samples.__getitem__
         host = map(load, requests) if self._pool is None else self._pool.batches(requests)
         for batch in batches_to_device(host, self._device):
             size, whole = sizes.popleft()
-            yield MadeBatch(batch, Making(size, self._makes_columns, whole))
+            yield BatchWithOrigin(batch, BatchOrigin(size, self._makes_columns, whole))
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the data set's class, its size, and types, shapes and a hash of its first samples."""
@@ -99,12 +99,12 @@ class MappedSource(BatchSource):
             self._pool.close()
 
 
-def _facts(fingerprint: dict[str, Any], probe: SampleProbe | None, dataset: Any) -> dict[str, Any]:
+def _data_facts(fingerprint: dict[str, Any], probe: SampleProbe | None, dataset: Any) -> dict[str, Any]:
     spread = probe.others_digest if probe and not probe.differences else None
-    return {**fingerprint, "spread": spread, "indices": _indices(dataset)}
+    return {**fingerprint, "spread": spread, "indices": _subset_indices_digest(dataset)}
 
 
-def _indices(dataset: Any) -> str | None:
+def _subset_indices_digest(dataset: Any) -> str | None:
     """Return a hash of which samples a `Subset` takes, whatever it is a subset of."""
     hashed = hashlib.blake2b(digest_size=8)
     while isinstance(dataset, Subset):
@@ -113,13 +113,15 @@ def _indices(dataset: Any) -> str | None:
     return hashed.hexdigest()
 
 
-def _noted(requests: Iterator[BatchRequest], sizes: deque[tuple[int, int | None]]) -> Iterator[BatchRequest]:
+def _record_request_sizes(
+    requests: Iterator[BatchRequest], sizes: deque[tuple[int, int | None]]
+) -> Iterator[BatchRequest]:
     for request in requests:
         sizes.append((0 if request.is_empty else len(request.indices), request.num_of_all_ranks))
         yield request
 
 
-def _probe(
+def _probe_samples(
     samples: SeededSamples, order: BatchOrder, options: DataOptions, *, is_shared: bool
 ) -> SampleProbe | None:
     """Look at a few samples where they will be loaded: a file opened here must not be shared with workers."""
@@ -139,7 +141,7 @@ def _probe(
     return probe
 
 
-def _workers(
+def _choose_workers(
     probe: SampleProbe | None, num_samples: int, options: DataOptions, device: torch.device
 ) -> Choice:
     if options.num_workers != "auto":
@@ -148,7 +150,7 @@ def _workers(
     return choose_num_workers(probe.sample_seconds, num_samples, device)
 
 
-def _randomness(probe: SampleProbe | None) -> list[Choice]:
+def _randomness_choices(probe: SampleProbe | None) -> list[Choice]:
     if probe is None:
         return []
     own = f", {', '.join(probe.generators)}" if probe.generators else ""
@@ -165,12 +167,12 @@ def _randomness(probe: SampleProbe | None) -> list[Choice]:
     return [keyed, Choice("sample randomness", "not repeatable", reason, weakens=True)]
 
 
-def shared_order(order: BatchOrder, share: RankShare) -> BatchOrder:
+def rank_order(order: BatchOrder, share: RankShare) -> BatchOrder:
     """Return this process's part of an order; the whole where it is alone."""
-    return order if share.size == 1 else SharedOrder(order, share)
+    return order if share.size == 1 else RankOrder(order, share)
 
 
-class SharedOrder(BatchOrder):
+class RankOrder(BatchOrder):
     """The rows of each batch that one process takes; the batches are counted as the whole ones are."""
 
     def __init__(self, whole: BatchOrder, share: RankShare) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from truestep.core.accelerator import free_bytes, is_host, runs_ahead, send_to_device
-from truestep.engine.batches import Making
+from truestep.core.accelerator import free_device_bytes, is_async_device, is_cpu_device, send_to_device
+from truestep.engine.batches import BatchOrigin
 from truestep.engine.choices import Choice
 from truestep.engine.data.columns import Column, DataColumns, take_sample_array_rows, take_sample_rows
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchBlock, BatchOrder
 from truestep.engine.data.ordering import describe_data_options
-from truestep.engine.data.source import BatchSource, MadeBatch
+from truestep.engine.data.source import BatchSource, BatchWithOrigin
 
 BYTES_AT_ONCE = 1 << 20  # small batches are gathered together up to this size, then split into views
 DEVICE_BYTES_AT_ONCE = 1 << 26
@@ -32,37 +32,37 @@ class MemorySource(BatchSource):
         self._fingerprint = {  # now, before anything is moved or changed
             "kind": "memory",
             "num_samples": columns.num_samples,
-            "sample": columns.description(),
+            "sample": columns.describe_sample(),
             "content": columns.digest(),
             "order": describe_data_options(options),
         }
         self._columns, self._order, self._device = columns, order, device
         self._is_ordered = not options.shuffle and options.weights is None and options.by_length is None
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
-        place = _choose_place(columns, options.on_device, device)
+        place = _choose_data_device(columns, options.on_device, device)
         why = "the data is tensors: a batch is one indexing, and workers would only copy it again"
         self.choices = [
             Choice("loading", "from a mapped file" if columns.is_mapped else "in memory", why),
             place,
         ]
-        is_there = any(_is_on(leaf, device) for leaf in columns.leaves)
-        self._gathers_on_device = not is_host(device) and is_there
+        is_there = any(_is_on_device(leaf, device) for leaf in columns.leaves)
+        self._gathers_on_device = not is_cpu_device(device) and is_there
 
     def batches(self, epoch: int = 0, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on; each is a copy, never a view of the data."""
         return (made.batch for made in self.made(epoch, start))
 
-    def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
+    def made(self, epoch: int, start: int = 0) -> Iterator[BatchWithOrigin]:
         """Yield the same batches, each with the number of its rows."""
         limit = DEVICE_BYTES_AT_ONCE if self._gathers_on_device else BYTES_AT_ONCE
         samples = max(1, limit // max(1, self._columns.bytes_per_sample))
         for block in self._order.blocks(epoch, start):
-            for piece in _pieces(block, samples):
-                parts = [self._take(leaf, piece) for leaf in self._columns.leaves]
+            for piece in _split_block(block, samples):
+                parts = [self._take_rows(leaf, piece) for leaf in self._columns.leaves]
                 rows = zip(*parts, strict=True)
                 filled = rows if self._columns.is_flat_tuple else map(self._columns.fill, rows)
                 wholes = piece.sizes_of_all_ranks or repeat(None)
-                yield from map(MadeBatch, filled, map(Making, piece.sizes, repeat(True), wholes))
+                yield from map(BatchWithOrigin, filled, map(BatchOrigin, piece.sizes, repeat(True), wholes))
 
     def fingerprint(self) -> dict[str, Any]:
         """Return number, types, shapes and a hash of a few rows."""
@@ -84,7 +84,7 @@ class MemorySource(BatchSource):
             return False
         return 1 < len(np.unique(labels)) <= len(labels) // 4  # else they number the samples
 
-    def _take(self, leaf: Column, piece: BatchBlock) -> Any:
+    def _take_rows(self, leaf: Column, piece: BatchBlock) -> Any:
         rows = piece.indices if self._columns.rows is None else self._columns.rows[piece.indices]
         if not isinstance(leaf, torch.Tensor):
             taken = take_sample_array_rows(leaf, rows)
@@ -98,12 +98,12 @@ class MemorySource(BatchSource):
         return torch.split_with_sizes(send_to_device(taken, self._device), piece.sizes)
 
 
-def _is_on(leaf: Column, device: torch.device) -> bool:
+def _is_on_device(leaf: Column, device: torch.device) -> bool:
     here = leaf.device if isinstance(leaf, torch.Tensor) else torch.device("cpu")
     return here.type == device.type and (device.index is None or here.index == device.index)
 
 
-def _pieces(block: BatchBlock, samples: int) -> Iterator[BatchBlock]:
+def _split_block(block: BatchBlock, samples: int) -> Iterator[BatchBlock]:
     """Cut `block` between batches into pieces of about `samples` samples."""
     begin, first = 0, 0
     while begin < len(block.sizes):
@@ -116,17 +116,17 @@ def _pieces(block: BatchBlock, samples: int) -> Iterator[BatchBlock]:
         begin, first = end, first + count
 
 
-def _choose_place(columns: DataColumns, on_device: bool | None, device: torch.device) -> Choice:
+def _choose_data_device(columns: DataColumns, on_device: bool | None, device: torch.device) -> Choice:
     """Move the columns to the device where that is asked for or pays, and say why."""
     size = sum(leaf.nbytes for leaf in columns.leaves)
-    if all(_is_on(leaf, device) for leaf in columns.leaves):
+    if all(_is_on_device(leaf, device) for leaf in columns.leaves):
         if columns.is_mapped:
             return Choice(
                 "data kept on", "disk", "it is mapped: what a batch needs is read when the batch is made"
             )
         return Choice("data kept on", str(device), "the tensors are there already")
-    if on_device is None and runs_ahead(device):
-        free = free_bytes(device)
+    if on_device is None and is_async_device(device):
+        free = free_device_bytes(device)
         on_device = size <= SHARE_OF_DEVICE * free
         reason = f"{size / 2**20:,.0f} MiB of data, {free / 2**20:,.0f} MiB free on the device"
     else:

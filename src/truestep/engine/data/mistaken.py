@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from truestep.core.wording import a_type, counted
+from truestep.core.wording import a_type, plural
 
 _ROWS = (
     "    def rows():\n"
@@ -55,16 +55,16 @@ _ONE_FILE = {
 """Of which a list may be one sample each, which the loop opens."""
 
 
-def mistaken_data(data: Any, *, collates: bool = False) -> str | None:
+def mistaken_data_message(data: Any, *, collates: bool = False) -> str | None:
     """Return what is wrong with something that looks like data, and what to write; None where nothing is known to be.
 
     A list of names of files may be what a function of the user's, who `collates`, opens.
     """
-    looks = [look for look in _LOOKS if not (collates and look is _names)]
+    looks = [look for look in _LOOKS if not (collates and look is _file_names_message)]
     return next((said for look in looks if (said := look(data)) is not None), None)
 
 
-def _module(data: Any) -> str | None:
+def _module_message(data: Any) -> str | None:
     if not isinstance(data, nn.Module) or isinstance(data, Dataset):
         return None
     return (
@@ -73,7 +73,7 @@ def _module(data: Any) -> str | None:
     )
 
 
-def _name(data: Any) -> str | None:
+def _file_name_message(data: Any) -> str | None:
     if not isinstance(data, (str, bytes, PurePath)):
         return None
     name = data.decode(errors="replace") if isinstance(data, bytes) else str(data)
@@ -106,7 +106,7 @@ def _advice_on_files(name: str, known: Mapping[str, str] = _FILES, shown: str = 
     return None
 
 
-def _names(data: Any) -> str | None:
+def _file_names_message(data: Any) -> str | None:
     """Names of files in a list would be samples: batches of text."""
     if (
         not isinstance(data, (list, tuple))
@@ -117,27 +117,27 @@ def _names(data: Any) -> str | None:
     advice = _advice_on_files(str(data[0]), shown="[str(file) for file in files]")
     if advice is None or any(_advice_on_files(str(each)) is None for each in data[:8]):
         return None
-    return f"data is {a_type(data)} of {counted(len(data), 'name')} of files ({str(data[0])!r}, ...), and not data. {advice}"
+    return f"data is {a_type(data)} of {plural(len(data), 'name')} of files ({str(data[0])!r}, ...), and not data. {advice}"
 
 
-def _list_of_sets(data: Any) -> str | None:
-    if not isinstance(data, (list, tuple)) or not data or not all(map(_is_data_set, data[:64])):
+def _list_of_datasets_message(data: Any) -> str | None:
+    if not isinstance(data, (list, tuple)) or not data or not all(map(_is_dataset, data[:64])):
         return None
     joins = "ChainDataset" if any(isinstance(each, IterableDataset) for each in data) else "ConcatDataset"
     return (
-        f"data is {a_type(data)} of {counted(len(data), 'data set')}, and not of samples. Read them one behind the other,\n"
+        f"data is {a_type(data)} of {plural(len(data), 'data set')}, and not of samples. Read them one behind the other,\n"
         f"    train = run.data(torch.utils.data.{joins}(data), batch_size=64)\n"
         f"or mixed,\n{_MIXED}"
     )
 
 
-def _several_sets(data: Any) -> str | None:
+def _several_datasets_message(data: Any) -> str | None:
     values = [*data.values()] if isinstance(data, Mapping) else []  # a TensorDict has no truth of its own
-    if not values or not all(map(_is_data_set, values)):
+    if not values or not all(map(_is_dataset, values)):
         return None
     splits = [*data]
     first = "train" if "train" in splits else splits[0]
-    shuffle = "" if _is_stream(data[first]) else ", shuffle=True"
+    shuffle = "" if _is_iterable_dataset(data[first]) else ", shuffle=True"
     told = (
         f"data is {a_type(data)} of the data sets {', '.join(map(repr, splits))}, and not of columns. Each is "
         f"a source of its own:\n    train = run.data(data[{first!r}], batch_size=64{shuffle})"
@@ -153,15 +153,15 @@ _MIXED = (
 )
 
 
-def _is_stream(data: Any) -> bool:
+def _is_iterable_dataset(data: Any) -> bool:
     return isinstance(data, IterableDataset) or type(data).__name__ == "IterableDataset"  # that of `datasets`
 
 
-def _is_data_set(value: Any) -> bool:
+def _is_dataset(value: Any) -> bool:
     return isinstance(value, Dataset) or (hasattr(value, "column_names") and hasattr(value, "features"))
 
 
-def _table(data: Any) -> str | None:
+def _arrow_table_message(data: Any) -> str | None:
     if not all(hasattr(data, name) for name in ("schema", "to_batches", "column_names", "to_pydict")):
         return None
     some = [*data.column_names][:2]
@@ -172,7 +172,7 @@ def _table(data: Any) -> str | None:
     )
 
 
-def _parquet_file(data: Any) -> str | None:
+def _parquet_file_message(data: Any) -> str | None:
     if not all(hasattr(data, name) for name in ("iter_batches", "num_row_groups", "read_row_group")):
         return None
     rows = _ROWS.format(batches="pyarrow.parquet.ParquetFile(path).iter_batches()")
@@ -182,7 +182,7 @@ def _parquet_file(data: Any) -> str | None:
     )
 
 
-def _arrow_data_set(data: Any) -> str | None:
+def _arrow_dataset_message(data: Any) -> str | None:
     if not all(hasattr(data, name) for name in ("schema", "to_batches", "scanner", "get_fragments")):
         return None
     return (
@@ -192,7 +192,7 @@ def _arrow_data_set(data: Any) -> str | None:
     )
 
 
-def _frame(data: Any) -> str | None:
+def _dataframe_message(data: Any) -> str | None:
     if not hasattr(data, "iloc") and not hasattr(data, "__dataframe__"):
         return None
     return (
@@ -201,7 +201,7 @@ def _frame(data: Any) -> str | None:
     )
 
 
-def _data_module(data: Any) -> str | None:
+def _data_module_message(data: Any) -> str | None:
     loaders = [name for name in ("train_dataloader", "val_dataloader") if callable(getattr(data, name, None))]
     if not loaders or not callable(getattr(data, "setup", None)) or isinstance(data, type):
         return None
@@ -213,7 +213,7 @@ def _data_module(data: Any) -> str | None:
     )
 
 
-def _function_of_samples(data: Any) -> str | None:
+def _collate_function_message(data: Any) -> str | None:
     """A function is called for an iterable, with nothing or the epoch; one that takes samples makes a batch of them."""
     if not callable(data) or any(hasattr(data, name) for name in ("__iter__", "__getitem__", "sample")):
         return None
@@ -250,13 +250,13 @@ _SAMPLES = (
 _LISTS = ("batch", "sample_list", "list_of_samples", "batch_list", "data_list")
 
 
-def _class(data: Any) -> str | None:
+def _dataset_class_message(data: Any) -> str | None:
     if not isinstance(data, type):
         return None
     return f"data is the class {data.__name__}. Make an object of it: {data.__name__}(...)."
 
 
-def _pass_of_loader(data: Any) -> str | None:
+def _loader_iterator_message(data: Any) -> str | None:
     if not isinstance(data, _BaseDataLoaderIter):
         return None
     return (
@@ -266,17 +266,17 @@ def _pass_of_loader(data: Any) -> str | None:
 
 
 _LOOKS: tuple[Callable[[Any], str | None], ...] = (
-    _class,
-    _module,
-    _data_module,
-    _function_of_samples,
-    _pass_of_loader,
-    _name,
-    _names,
-    _several_sets,
-    _list_of_sets,
-    _table,
-    _parquet_file,
-    _arrow_data_set,
-    _frame,
+    _dataset_class_message,
+    _module_message,
+    _data_module_message,
+    _collate_function_message,
+    _loader_iterator_message,
+    _file_name_message,
+    _file_names_message,
+    _several_datasets_message,
+    _list_of_datasets_message,
+    _arrow_table_message,
+    _parquet_file_message,
+    _arrow_dataset_message,
+    _dataframe_message,
 )

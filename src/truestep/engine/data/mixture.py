@@ -58,15 +58,15 @@ class Mixture:
                     "batch size, order and workers to run.data."
                 )
         if not callable(self.weights):
-            _checked(self.weights, self.sources, "weights")
+            _checked_weights(self.weights, self.sources, "weights")
 
 
-def _checked(weights: Any, sources: Mapping[str, Any], what: str) -> npt.NDArray[np.float64]:
+def _checked_weights(weights: Any, sources: Mapping[str, Any], what: str) -> npt.NDArray[np.float64]:
     """Return the weights in the order of the sources."""
     if not isinstance(weights, Mapping) or weights.keys() != sources.keys():
         given = sorted(map(str, weights)) if isinstance(weights, Mapping) else weights
         raise OptionError(f"{what} of ts.Mixture are {given}: give one number for each of {sorted(sources)}.")
-    numbers = [_number(weights[name]) for name in sources]
+    numbers = [_weight_as_float(weights[name]) for name in sources]
     if not all(math.isfinite(each) and each >= 0 for each in [*numbers, sum(numbers)]) or not any(numbers):
         raise OptionError(
             f"{what} of ts.Mixture are {dict(weights)}: give finite numbers of at least 0, and one above 0."
@@ -74,7 +74,7 @@ def _checked(weights: Any, sources: Mapping[str, Any], what: str) -> npt.NDArray
     return np.array(numbers)
 
 
-def _number(weight: Any) -> float:
+def _weight_as_float(weight: Any) -> float:
     """Return a weight as a float; NaN for what is no single number."""
     if isinstance(weight, (str, bytes)):
         return math.nan
@@ -111,24 +111,26 @@ class MixtureDraws:
         positions = np.arange(batch * self.batch_size, (batch + number) * self.batch_size)
         key = derive_sample_key(self.seed, "mixture", epoch)
         numbers = uniform_from_sample_keys(sample_keys_at(key, positions))
-        weights = self._weights(batch)
+        weights = self._weights_of_batch(batch)
         sums = np.cumsum(weights)
         found: Indices = np.searchsorted(sums, numbers * sums[-1], side="right")
         # a number just below 1 may round up to the sum
         drawn: Indices = np.minimum(found, np.flatnonzero(weights)[-1])
         return drawn
 
-    def digest_of(self, parts: Indices, before: str) -> str:
+    def schedule_draws_digest(self, parts: Indices, before: str) -> str:
         """Return what tells from which sources batches were drawn by a schedule, the last of them these; nothing for numbers."""
         if not self.is_scheduled:
             return ""
         return chained_digest(before, hashlib.blake2b(parts.tobytes(), digest_size=8).hexdigest())
 
-    def _weights(self, batch: int) -> npt.NDArray[np.float64]:
+    def _weights_of_batch(self, batch: int) -> npt.NDArray[np.float64]:
         given = self.mixture.weights
         if not callable(given):
-            return _checked(given, self.mixture.sources, "weights")
-        return _checked(_weights_at(given, batch), self.mixture.sources, f"weights at batch {batch}")
+            return _checked_weights(given, self.mixture.sources, "weights")
+        return _checked_weights(
+            _schedule_weights(given, batch), self.mixture.sources, f"weights at batch {batch}"
+        )
 
     def counts(self, epoch: int, batches: int) -> Counts:
         """Return how many samples the first batches of an epoch were drawn from each source; counted on from what is known."""
@@ -166,7 +168,7 @@ class MixtureDraws:
         return {"names": self.names, "weights": told, "at_end": self.mixture.at_end}
 
 
-def _weights_at(schedule: Callable[[int], Weights], batch: int) -> Weights:
+def _schedule_weights(schedule: Callable[[int], Weights], batch: int) -> Weights:
     """Return what a schedule gives for a batch."""
     try:
         return schedule(batch)
@@ -180,12 +182,12 @@ def _weights_at(schedule: Callable[[int], Weights], batch: int) -> Weights:
         raise
 
 
-def told_of_draws(drawn: Mapping[str, int]) -> str:
+def describe_draws(drawn: Mapping[str, int]) -> str:
     """Return in words what was drawn from each source."""
     return ", ".join(f"{number:,} of {name!r}" for name, number in drawn.items())
 
 
-def why_mixture_is_endless(mixture: Mixture) -> str:
+def endless_mixture_reason(mixture: Mixture) -> str:
     """Return why a mixture has no end; "" where it has one."""
     return "a mixture with at_end='again' begins its sources again" if mixture.at_end == "again" else ""
 

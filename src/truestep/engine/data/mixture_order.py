@@ -15,13 +15,13 @@ from truestep.engine.data.mapped import MappedSource
 from truestep.engine.data.mixture import (
     Counts,
     MixtureDraws,
+    describe_draws,
+    endless_mixture_reason,
     refuse_endless_evaluation,
-    told_of_draws,
-    why_mixture_is_endless,
 )
 from truestep.engine.data.order import POSITIONS_AT_ONCE, BatchBlock, BatchOrder
 from truestep.engine.data.permutation import Indices
-from truestep.engine.data.source import BatchSource, MadeBatch
+from truestep.engine.data.source import BatchSource, BatchWithOrigin
 
 
 class JoinedData(Dataset[Any]):
@@ -62,9 +62,9 @@ class MixtureOrder(BatchOrder):
         is_over = not self._begins_again and bool((counts > np.array(self.sizes)).any())
         while not is_over:
             parts = self._draws.parts(epoch, batch, at_once)
-            if read := self._draws.digest_of(parts, read):
+            if read := self._draws.schedule_draws_digest(parts, read):
                 self._read[epoch, batch] = read
-            indices, counts = self._drawn(epoch, parts, counts)
+            indices, counts = self._draw_samples(epoch, parts, counts)
             full, rest = divmod(len(indices), size)
             rest = 0 if self._drop_last else rest
             if full or rest:
@@ -74,7 +74,7 @@ class MixtureOrder(BatchOrder):
                 return
             batch += at_once
 
-    def take_digest(self, epoch: int, batch: int) -> str:
+    def take_draws_digest(self, epoch: int, batch: int) -> str:
         """Return, once, what tells from which sources a schedule drew up to a batch; nothing where numbers say it."""
         return self._read.pop((epoch, batch), "")
 
@@ -83,9 +83,9 @@ class MixtureOrder(BatchOrder):
         if not batches:
             return self._draws.counts(epoch, 0)
         last = self._draws.parts(epoch, batches - 1)  # it may be short
-        return self._drawn(epoch, last, self._draws.counts(epoch, batches - 1))[1]
+        return self._draw_samples(epoch, last, self._draws.counts(epoch, batches - 1))[1]
 
-    def _drawn(self, epoch: int, parts: Indices, counts: Counts) -> tuple[Indices, Counts]:
+    def _draw_samples(self, epoch: int, parts: Indices, counts: Counts) -> tuple[Indices, Counts]:
         """Return the samples that are drawn, fewer where a source has none left, and how many there are of each by then."""
         places = np.empty_like(parts)
         for part, before in enumerate(counts):
@@ -105,7 +105,7 @@ class MixtureOrder(BatchOrder):
         return found, counts + np.bincount(parts, minlength=len(counts))
 
 
-class MixtureByNumber(BatchSource):
+class MapStyleMixture(BatchSource):
     """A mixture that can be entered anywhere: what was drawn so far is kept, so that weights that change need no replay."""
 
     num_batches = num_samples = None
@@ -120,18 +120,18 @@ class MixtureByNumber(BatchSource):
         """Yield the batches of `epoch` from number `start` on."""
         return (made.batch for made in self.made(epoch, start))
 
-    def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
+    def made(self, epoch: int, start: int = 0) -> Iterator[BatchWithOrigin]:
         """Yield the same batches, each with the number of samples that it was made of."""
         for number, made in enumerate(self._mixed.made(epoch, start), start + 1):
             self._place = (epoch, number)
-            yield made._replace(read=self._order.take_digest(epoch, number - 1))
+            yield made._replace(read=self._order.take_draws_digest(epoch, number - 1))
 
     @property
     def why_endless(self) -> str:
         """Why a pass of it has no end."""
-        return why_mixture_is_endless(self._draws.mixture)
+        return endless_mixture_reason(self._draws.mixture)
 
-    def made_for_evaluation(self) -> Iterator[MadeBatch]:
+    def made_for_evaluation(self) -> Iterator[BatchWithOrigin]:
         """Yield what an evaluation reads."""
         refuse_endless_evaluation(self._draws.mixture)
         return self._mixed.made(0)
@@ -161,7 +161,7 @@ class MixtureByNumber(BatchSource):
 
     def how_it_resumes(self, epoch: int, start: int) -> str | None:
         """Return what was drawn so far."""
-        return f"goes on behind {told_of_draws(self.drawn())}" if start else None
+        return f"goes on behind {describe_draws(self.drawn())}" if start else None
 
     def close(self) -> None:
         """End the worker processes."""

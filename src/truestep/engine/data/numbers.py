@@ -22,31 +22,31 @@ class SampleNumbers:
     def __init__(self, name: str, values: Any) -> None:
         """Take what the user calls `name`; nothing is copied but a list."""
         self._name, self._kind = name, type(values).__name__
-        self._values = values.detach() if isinstance(values, torch.Tensor) else self._array(values)
+        self._values = values.detach() if isinstance(values, torch.Tensor) else self._to_array(values)
         self.shape = tuple(self._values.shape)
 
-    def _array(self, values: Any) -> npt.NDArray[Any]:
+    def _to_array(self, values: Any) -> npt.NDArray[Any]:
         try:
             return np.asarray(values)
         except (TypeError, ValueError) as error:
-            raise self._no_numbers() from error
+            raise self._not_numbers_error() from error
 
-    def _no_numbers(self) -> DataError:
+    def _not_numbers_error(self) -> DataError:
         return DataError(f"{self._name} must be numbers, one per sample; this is a {self._kind}.")
 
     def pieces(self) -> Iterator[tuple[int, Numbers]]:
         """Yield the numbers in their order, some at a time, each with the number of the first; not to be written to."""
         if not self.shape:
-            raise self._no_numbers()
+            raise self._not_numbers_error()
         for start in range(0, self.shape[0], PIECE):
             piece = self._values[start : start + PIECE]
             plain = piece.cpu().to(torch.float64).numpy() if isinstance(piece, torch.Tensor) else piece
             try:
                 yield start, np.asarray(plain, dtype=np.float64)
             except (TypeError, ValueError) as error:
-                raise self._no_numbers() from error
+                raise self._not_numbers_error() from error
 
-    def checked(self, num_samples: int) -> "SampleNumbers":
+    def check_one_per_sample(self, num_samples: int) -> "SampleNumbers":
         """Raise a DataError unless there is one finite number of at least 0 for each sample; return the same."""
         if self.shape != (num_samples,):
             next(self.pieces(), None)  # what are no numbers at all is said first

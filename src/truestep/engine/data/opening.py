@@ -8,25 +8,25 @@ import torch
 from torch.utils.data import DataLoader
 
 from truestep.core.errors import DataError
-from truestep.engine.data.block_forms import whole_of_ranks
-from truestep.engine.data.blocks import with_sizes
+from truestep.engine.data.block_forms import whole_dataset_of_ranks
+from truestep.engine.data.blocks import with_block_sizes
 from truestep.engine.data.columns import find_data_columns
-from truestep.engine.data.existing import take_loader_apart
+from truestep.engine.data.existing import unpack_data_loader
 from truestep.engine.data.keys import derive_sample_key
 from truestep.engine.data.kinds import (
     check_data_kind,
-    check_length_of_ranks,
-    check_own_order,
+    check_iterable_order,
+    check_rank_dependent_length,
     is_map_style_data,
 )
-from truestep.engine.data.mapped import MappedSource, shared_order
+from truestep.engine.data.mapped import MappedSource, rank_order
 from truestep.engine.data.memory import MemorySource
-from truestep.engine.data.mistaken import mistaken_data
+from truestep.engine.data.mistaken import mistaken_data_message
 from truestep.engine.data.mixture import Mixture, MixtureDraws, check_mixture_options
-from truestep.engine.data.mixture_order import JoinedData, MixtureByNumber, MixtureOrder
-from truestep.engine.data.mixture_streams import PIECE, MixtureOfStreams
+from truestep.engine.data.mixture_order import JoinedData, MapStyleMixture, MixtureOrder
+from truestep.engine.data.mixture_streams import PIECE, StreamMixture
 from truestep.engine.data.options import BlockShuffle, DataOptions
-from truestep.engine.data.ordering import choose_batch_order, choose_draw
+from truestep.engine.data.ordering import choose_batch_order, choose_sample_indices
 from truestep.engine.data.samples import SeededSamples
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.stream import StreamSource
@@ -55,12 +55,12 @@ def open_source(
     `__getitem__`, an iterable, a function that makes one, a `DataLoader` that is there already, or a `Mixture` of such data.
     """
     device = device or torch.device("cpu")
-    source = _opened(data, options or DataOptions(), seed=seed, device=device, share=share, world=world)
+    source = _open_by_kind(data, options or DataOptions(), seed=seed, device=device, share=share, world=world)
     source.note_holdings(data)
     return source
 
 
-def _opened(
+def _open_by_kind(
     data: Any,
     options: DataOptions,
     *,
@@ -72,25 +72,25 @@ def _opened(
     if isinstance(data, Mixture):
         return open_mixture(data, options, seed=seed, device=device, share=share)
     if isinstance(data, DataLoader):
-        data, options = take_loader_apart(data, options, share.size)
-    if (mistake := mistaken_data(data, collates=options.collate is not None)) is not None:
+        data, options = unpack_data_loader(data, options, share.size)
+    if (mistake := mistaken_data_message(data, collates=options.collate is not None)) is not None:
         raise DataError(mistake)
     columns = find_data_columns(data)
     if columns is not None or is_map_style_data(data):
-        _refuse_shares(data, options)
-        check_own_order(data, is_shuffled=bool(options.shuffle) or options.weights is not None)
-        data = whole_of_ranks(data)
+        _refuse_per_rank(data, options)
+        check_iterable_order(data, is_shuffled=bool(options.shuffle) or options.weights is not None)
+        data = whole_dataset_of_ranks(data)
         if isinstance(options.shuffle, BlockShuffle):
-            shuffle = with_sizes(options.shuffle, data if columns is None else columns)
+            shuffle = with_block_sizes(options.shuffle, data if columns is None else columns)
             options = dataclasses.replace(options, shuffle=shuffle)
     if columns is not None and options.collate is None:
-        order = shared_order(choose_batch_order(len(columns), options, seed), share)
+        order = rank_order(choose_batch_order(len(columns), options, seed), share)
         return MemorySource(columns, order, options, device)
     if columns is not None:
         data = columns  # a function of a list of samples wants samples
     check_data_kind(data)
     if is_map_style_data(data):
-        check_length_of_ranks(data, share.size)
+        check_rank_dependent_length(data, share.size)
         order = choose_batch_order(len(data), options, seed)
         return MappedSource(
             SeededSamples(data, seed, options.collate, options.stack), order, options, device, share
@@ -98,7 +98,7 @@ def _opened(
     return StreamSource(SampleStream(data), options, seed, device, share=share, world=world)
 
 
-def _refuse_shares(data: Any, options: DataOptions) -> None:
+def _refuse_per_rank(data: Any, options: DataOptions) -> None:
     if options.per_rank:
         raise DataError(
             f"per_rank=True is for streams, which can't be entered in their middle. Samples of this {type(data).__name__} can be "
@@ -113,30 +113,33 @@ def open_mixture(
     """Return the batches of a mixture."""
     check_mixture_options(options)
     assert options.batch_size is not None
-    data = {name: _checked_source(name, each, options, share) for name, each in mixture.sources.items()}
+    data = {name: _check_mixture_source(name, each, options, share) for name, each in mixture.sources.items()}
     draws = MixtureDraws(mixture, options.batch_size, seed)
     if all(map(is_map_style_data, data.values())):
-        return _by_number(draws, data, options, device, share)
-    read = {name: _in_pieces(each, options, _seed_of(name, seed)) for name, each in data.items()}
-    return MixtureOfStreams(draws, read, options, device, share)
+        return _open_map_style_mixture(draws, data, options, device, share)
+    read = {
+        name: _open_source_in_pieces(each, options, _mixture_source_seed(name, seed))
+        for name, each in data.items()
+    }
+    return StreamMixture(draws, read, options, device, share)
 
 
-def _seed_of(name: str, seed: int) -> int:
+def _mixture_source_seed(name: str, seed: int) -> int:
     return derive_sample_key(seed, "source of a mixture", name)
 
 
-def _checked_source(name: str, data: Any, options: DataOptions, share: RankShare) -> Any:
+def _check_mixture_source(name: str, data: Any, options: DataOptions, share: RankShare) -> Any:
     """Return one source, checked as `run.data` checks it."""
     try:
-        if (mistake := mistaken_data(data, collates=options.collate is not None)) is not None:
+        if (mistake := mistaken_data_message(data, collates=options.collate is not None)) is not None:
             raise DataError(mistake)
         columns = find_data_columns(data)
         data = data if columns is None else columns
         check_data_kind(data)
         if is_map_style_data(data):
-            check_own_order(data, is_shuffled=bool(options.shuffle))
-            data = whole_of_ranks(data)
-            check_length_of_ranks(data, share.size)
+            check_iterable_order(data, is_shuffled=bool(options.shuffle))
+            data = whole_dataset_of_ranks(data)
+            check_rank_dependent_length(data, share.size)
             if not len(data):
                 raise DataError("the data set is empty: its len() is 0. Check its path.")
     except DataError as error:
@@ -144,34 +147,36 @@ def _checked_source(name: str, data: Any, options: DataOptions, share: RankShare
     return data
 
 
-def _of_source(data: Any, options: DataOptions) -> DataOptions:
+def _options_of_source(data: Any, options: DataOptions) -> DataOptions:
     """Return the options with the blocks of one source."""
     if not isinstance(options.shuffle, BlockShuffle):
         return options
-    return dataclasses.replace(options, shuffle=with_sizes(options.shuffle, data))
+    return dataclasses.replace(options, shuffle=with_block_sizes(options.shuffle, data))
 
 
-def _by_number(
+def _open_map_style_mixture(
     draws: MixtureDraws, data: dict[str, Any], options: DataOptions, device: torch.device, share: RankShare
 ) -> BatchSource:
     sizes = [len(each) for each in data.values()]
     orders = [
-        choose_draw(len(each), _of_source(each, options), _seed_of(name, draws.seed))
+        choose_sample_indices(
+            len(each), _options_of_source(each, options), _mixture_source_seed(name, draws.seed)
+        )
         for name, each in data.items()
     ]
     order = MixtureOrder(draws, orders, sizes, drop_last=options.drop_last)
     samples = SeededSamples(JoinedData([*data.values()]), draws.seed, options.collate)
     described = dataclasses.replace(options, shuffle=bool(options.shuffle))
-    return MixtureByNumber(draws, order, MappedSource(samples, order, described, device, share))
+    return MapStyleMixture(draws, order, MappedSource(samples, order, described, device, share))
 
 
-def _in_pieces(data: Any, options: DataOptions, seed: int) -> BatchSource:
+def _open_source_in_pieces(data: Any, options: DataOptions, seed: int) -> BatchSource:
     """Return what reads one source in pieces, each a list of samples."""
     pieces = dataclasses.replace(options, batch_size=PIECE, collate=list, drop_last=False)
     host = torch.device("cpu")
     if not is_map_style_data(data):
         return StreamSource(SampleStream(data), dataclasses.replace(pieces, shuffle=False), seed, host)
-    pieces = _of_source(data, pieces)
+    pieces = _options_of_source(data, pieces)
     return MappedSource(
         SeededSamples(data, seed, list), choose_batch_order(len(data), pieces, seed), pieces, host
     )

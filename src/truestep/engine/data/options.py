@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from truestep.core.calls import check_keyword_options
-from truestep.core.errors import OptionError, check_flag, whole_number_meant
+from truestep.core.errors import OptionError, check_flag, intended_whole_number
 from truestep.core.wording import a_type
 from truestep.engine.data.stacking import stack_samples
 
@@ -37,7 +37,7 @@ class ByLength:
     mix: float = 0.1
 
     def __post_init__(self) -> None:
-        _take_count(self, "max_tokens", 1)
+        _normalize_count_option(self, "max_tokens", 1)
         if not 0 <= self.mix <= 1:
             raise OptionError(f"mix={self.mix} is not a share between 0 (exact lengths only) and 1.")
 
@@ -60,13 +60,13 @@ class BlockShuffle:
             raise OptionError(
                 "BlockShuffle(window=None): write how many blocks are mixed, window=16, or leave it out."
             )
-        _take_count(self, "window", 1)
+        _normalize_count_option(self, "window", 1)
         if hasattr(self.block, "__iter__") and not hasattr(self.block, "__len__"):
             raise OptionError(
                 f"BlockShuffle was given {a_type(self.block)} as block=: give the size of each block in a list, block=[*sizes]."
             )
         if not hasattr(self.block, "__len__"):
-            _take_count(self, "block", 1)
+            _normalize_count_option(self, "block", 1)
 
 
 class DataKeywords(TypedDict, total=False):
@@ -130,13 +130,13 @@ class DataOptions:
 
     def __post_init__(self) -> None:
         for name, least in (("batch_size", 1), ("num_samples", 1), ("prefetch", 1)):
-            _take_count(self, name, least)
+            _normalize_count_option(self, name, least)
         flags = ("drop_last", "per_rank", "check")
         for flag in flags if isinstance(self.shuffle, BlockShuffle) else ("shuffle", *flags):
             check_flag("run.data", flag, getattr(self, flag), no_number=_NO_BUFFER * (flag == "shuffle"))
         if self.num_workers != "auto":
-            _take_count(self, "num_workers", 0)
-        _check_pairs(self)
+            _normalize_count_option(self, "num_workers", 0)
+        _check_option_pairs(self)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "DataOptions":
@@ -146,14 +146,14 @@ class DataOptions:
         return cls(**options)
 
 
-def _take_count(options: object, name: str, least: int) -> None:
+def _normalize_count_option(options: object, name: str, least: int) -> None:
     """Have a whole number be Python's own, whichever it was given as (numpy's np.int64, say); None stays."""
     value = getattr(options, name)
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral):
         kinds = f"a whole number of at least {least}" + (' or "auto"' if name == "num_workers" else "")
-        meant = whole_number_meant(value, least)
+        meant = intended_whole_number(value, least)
         instead = kinds if meant is None else f"{name}={meant}, {kinds}"
         raise OptionError(f"{name}={value!r} is {a_type(value)}; write {instead}.")
     if value < least:
@@ -161,7 +161,7 @@ def _take_count(options: object, name: str, least: int) -> None:
     object.__setattr__(options, name, int(value))  # what is frozen is not yet anybody's
 
 
-def _check_pairs(options: DataOptions) -> None:
+def _check_option_pairs(options: DataOptions) -> None:
     if options.weights is not None and options.by_length is not None:
         raise OptionError(
             "weights= and by_length= both choose which samples stand together. Give one of them; "

@@ -24,13 +24,13 @@ def choose_batch_order(num_samples: int, options: DataOptions, seed: int) -> Bat
     if num_samples == 0:
         raise DataError("the data set is empty: its len() is 0. Check the path that it reads.")
     if options.by_length is not None:
-        return _by_length(num_samples, options, seed)
+        return _by_length_order(num_samples, options, seed)
     if options.batch_size is None:
         raise DataError(
             "batch_size is missing. Write how many samples make a batch, as in batch_size=32. Where each item is a whole batch "
             "already, read them one after another: run.data(lambda: batches)."
         )
-    draw, drawn = choose_draw(num_samples, options, seed), options.num_samples or num_samples
+    draw, drawn = choose_sample_indices(num_samples, options, seed), options.num_samples or num_samples
     _check_drop_last(drawn, options)
     return FixedSizeOrder(draw, num_samples=drawn, batch_size=options.batch_size, drop_last=options.drop_last)
 
@@ -62,22 +62,22 @@ def _as_by_length(by_length: Any) -> ByLength:
     return by_length if isinstance(by_length, ByLength) else ByLength(lengths=by_length)
 
 
-def choose_draw(num_samples: int, options: DataOptions, seed: int) -> SampleIndices:
+def choose_sample_indices(num_samples: int, options: DataOptions, seed: int) -> SampleIndices:
     """Return which sample stands at a position."""
     if isinstance(options.shuffle, BlockShuffle):
         sizes = np.asarray(options.shuffle.block, dtype=np.int64)
         return BlockShuffledSamples(sizes, options.shuffle.window, seed)
     if options.weights is None:
         return ShuffledSamples(num_samples, seed) if options.shuffle else SequentialSamples()
-    weights = SampleNumbers("weights", options.weights).checked(num_samples)
+    weights = SampleNumbers("weights", options.weights).check_one_per_sample(num_samples)
     if not any(piece.any() for _, piece in weights.pieces()):
         raise DataError(f"all {num_samples} weights are 0, so no sample can be drawn: raise one.")
     return WeightedSamples(weights, seed)
 
 
-def _by_length(num_samples: int, options: DataOptions, seed: int) -> BatchOrder:
+def _by_length_order(num_samples: int, options: DataOptions, seed: int) -> BatchOrder:
     wanted = _as_by_length(options.by_length)
-    lengths = SampleNumbers("lengths", wanted.lengths).checked(num_samples)
+    lengths = SampleNumbers("lengths", wanted.lengths).check_one_per_sample(num_samples)
     buckets = LengthBuckets(lengths, wanted.mix if options.shuffle else 0.0)
     if wanted.max_tokens is not None:
         sizes = batch_sizes_by_tokens(lengths, buckets, wanted.max_tokens, options.batch_size)

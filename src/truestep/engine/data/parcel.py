@@ -21,18 +21,18 @@ class _PackedTensor(NamedTuple):
     shape: torch.Size
 
 
-class Parcel(NamedTuple):
+class PackedBatch(NamedTuple):
     """A batch whose tensors lie in one, with the place of each where it was."""
 
     batch: Any
     memory: Tensor
 
 
-def pack(batch: Any) -> Any:
+def pack_batch(batch: Any) -> Any:
     """Return a batch of many tensors, in lists, tuples (named ones, too) and dicts, as a parcel; any other as it is."""
     tensors: dict[int, Tensor] = {}
-    _collect([batch], tensors)
-    if len(tensors) < MANY or _overlap([*tensors.values()]):
+    _collect_tensors([batch], tensors)
+    if len(tensors) < MANY or _has_shared_elements([*tensors.values()]):
         return batch
     places, end = {}, 0
     for key, each in tensors.items():
@@ -41,41 +41,41 @@ def pack(batch: Any) -> Any:
     memory = torch.empty(end, dtype=torch.uint8)
     for key, each in tensors.items():
         _unpack_tensor(memory, places[key]).copy_(each)
-    return Parcel(_map(batch, lambda leaf: places.get(id(leaf), leaf)), memory)
+    return PackedBatch(_map_containers(batch, lambda leaf: places.get(id(leaf), leaf)), memory)
 
 
-def unpack(parcel: Parcel) -> Any:
+def unpack_batch(parcel: PackedBatch) -> Any:
     """Return the batch that was packed; a tensor that stood in it twice is one again."""
     made: dict[_PackedTensor, Tensor] = {}
 
-    def tensor(leaf: Any) -> Any:
+    def unpack_leaf(leaf: Any) -> Any:
         if type(leaf) is not _PackedTensor:
             return leaf
         if leaf not in made:
             made[leaf] = _unpack_tensor(parcel.memory, leaf).clone()
         return made[leaf]
 
-    return _map(parcel.batch, tensor)
+    return _map_containers(parcel.batch, unpack_leaf)
 
 
-def _collect(parts: Iterable[Any], tensors: dict[int, Tensor]) -> None:
+def _collect_tensors(parts: Iterable[Any], tensors: dict[int, Tensor]) -> None:
     """Collect the tensors that can be packed, by identity."""
     for part in parts:
         kind = type(part)
         if kind is Tensor:
-            if _is_plain(part):
+            if _is_plain_tensor(part):
                 tensors[id(part)] = part
         elif kind is list or kind is tuple or _is_named_tuple(kind):
-            _collect(part, tensors)
+            _collect_tensors(part, tensors)
         elif kind is dict:
-            _collect(part.values(), tensors)
+            _collect_tensors(part.values(), tensors)
 
 
 def _unpack_tensor(memory: Tensor, place: _PackedTensor) -> Tensor:
     return memory[place.start : place.start + place.num_bytes].view(place.dtype).view(place.shape)
 
 
-def _is_plain(leaf: Tensor) -> bool:
+def _is_plain_tensor(leaf: Tensor) -> bool:
     """Whether a tensor is its elements, one after another, and nothing else."""
     return (
         leaf.is_cpu
@@ -86,7 +86,7 @@ def _is_plain(leaf: Tensor) -> bool:
     )
 
 
-def _overlap(tensors: list[Tensor]) -> bool:
+def _has_shared_elements(tensors: list[Tensor]) -> bool:
     """Whether some share elements, as they are to do where they arrive."""
     found = sorted((each.data_ptr(), each.nbytes) for each in tensors)
     return any(begin + size > after for (begin, size), (after, _) in itertools.pairwise(found))
@@ -96,13 +96,13 @@ def _is_named_tuple(kind: type) -> bool:
     return issubclass(kind, tuple) and kind.__bases__ == (tuple,) and hasattr(kind, "_fields")
 
 
-def _map(batch: Any, change: Callable[[Any], Any]) -> Any:
+def _map_containers(batch: Any, change: Callable[[Any], Any]) -> Any:
     """Apply to what stands in plain lists, tuples and dicts; whatever else there is is changed whole."""
     kind = type(batch)
     if kind is list or kind is tuple:
-        return kind(_map(each, change) for each in batch)
+        return kind(_map_containers(each, change) for each in batch)
     if _is_named_tuple(kind) and kind is not _PackedTensor:
-        return kind._make(_map(each, change) for each in batch)
+        return kind._make(_map_containers(each, change) for each in batch)
     if kind is dict:
-        return {name: _map(each, change) for name, each in batch.items()}
+        return {name: _map_containers(each, change) for name, each in batch.items()}
     return change(batch)

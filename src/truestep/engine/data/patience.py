@@ -8,7 +8,7 @@ POLL_SECONDS = 0.1  # after which they are looked at again
 BUSY = 0.05  # of the time: who waits in a loop, looking now and then, uses less
 
 
-class WaitingError(Exception):
+class WorkerWaitError(Exception):
     """Workers that were not waited for any longer; its text says why, as a clause."""
 
 
@@ -27,12 +27,12 @@ class WorkerPatience:
 
     def check(self, places: Sequence[int], processes: Sequence[int]) -> None:
         """Raise a WaitingError where waiting on is of no use; `places` are what the workers read at."""
-        now, used = time.monotonic(), sum(map(_processor_seconds, processes))
+        now, used = time.monotonic(), sum(map(_process_cpu_seconds, processes))
         if now - self._begin > self._most:
-            raise WaitingError(f"a process of its own was not through with that after {self._most:.0f} s")
+            raise WorkerWaitError(f"a process of its own was not through with that after {self._most:.0f} s")
         is_over = now - self._since > self._quiet
         if places == self._places and is_over and used - self._used < BUSY * (now - self._since):
-            raise WaitingError(
+            raise WorkerWaitError(
                 f"a process of its own read nothing for {self._quiet:.0f} s and waited, as for a lock, a queue or a thread that "
                 "only the training process has"
             )
@@ -40,7 +40,7 @@ class WorkerPatience:
             self._since, self._used, self._places = now, used, places
 
 
-def _processor_seconds(process: int) -> float:
+def _process_cpu_seconds(process: int) -> float:
     import psutil  # rarely needed
 
     try:

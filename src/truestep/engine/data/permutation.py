@@ -48,12 +48,12 @@ class SamplePermutation:
         left, right = np.divmod(cells, self._columns)
         modulus, other = self._rows, self._columns
         for key in self._keys:
-            left, right = right, (left + _below(modulus, right, key)) % modulus
+            left, right = right, (left + _keyed_value_below(modulus, right, key)) % modulus
             modulus, other = other, modulus
         return left * self._columns + right
 
 
-def _below(modulus: np.uint64, half: Keys, key: np.uint64) -> Keys:
+def _keyed_value_below(modulus: np.uint64, half: Keys, key: np.uint64) -> Keys:
     """Return a keyed function of `half` in 0 … modulus-1."""
     mixed = (half + key) * _FIRST
     mixed = (mixed ^ (mixed >> _HALF)) * _SECOND

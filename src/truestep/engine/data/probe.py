@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from truestep.core import structure
-from truestep.engine.data.columns import data_column_bytes
+from truestep.engine.data.columns import column_to_bytes
 from truestep.engine.data.order import BatchRequest
 from truestep.engine.data.permutation import Indices
 from truestep.engine.data.samples import SeededSamples
@@ -39,7 +39,7 @@ class SampleProbing(torch.utils.data.Dataset[SampleProbe]):
         self._samples, self._others = samples, others
 
     def __getitem__(self, request: BatchRequest) -> SampleProbe:
-        with self._samples.private_randomness():
+        with self._samples.preserve_generators():
             others = request.indices[-SAMPLES:] if self._others is None else self._others
             return _time_samples(self._samples, request, others)
 
@@ -52,17 +52,19 @@ def _time_samples(samples: SeededSamples, request: BatchRequest, indices: Indice
     loaded = samples.load(others)
     seconds = (time.perf_counter() - begin) / len(others.indices)
     # with those alone set that were seen to move, and the others elsewhere
-    samples.randomness.set_to(samples.randomness.keys("elsewhere", request.epoch, request.position)[0])
+    samples.randomness.set_generators(
+        samples.randomness.keys("elsewhere", request.epoch, request.position)[0]
+    )
     again = samples.load(few)
     differences = _all_differences(few, first, again)
     puts_back = False
     if differences:
-        samples.set_all()
+        samples.set_all_generators()
         differences = _all_differences(few, first, samples.load(few))
         puts_back = not differences
     return SampleProbe(
         sample_seconds=seconds,
-        sample=[_description(leaf) for _, leaf in structure.batch_leaves_by_name(first[0])],
+        sample=[_describe_leaf(leaf) for _, leaf in structure.batch_leaves_by_name(first[0])],
         digest=digest_samples(first),
         others_digest=digest_samples(loaded),
         differences=differences,
@@ -81,27 +83,27 @@ def _differences(name: str, first: Any, again: Any) -> list[str]:
     one, other = dict(structure.batch_leaves(first, name)), dict(structure.batch_leaves(again, name))
     if one.keys() != other.keys():
         return [f"{name} (its structure)"]
-    return [leaf for leaf in one if _bytes(one[leaf]) != _bytes(other[leaf])]
+    return [leaf for leaf in one if _leaf_bytes(one[leaf]) != _leaf_bytes(other[leaf])]
 
 
 def digest_samples(samples: list[Any]) -> str:
     """Return a hash of what `samples` hold."""
     hashed = hashlib.blake2b(digest_size=16)
     for _, leaf in structure.batch_leaves_by_name(samples):
-        hashed.update(_bytes(leaf))
+        hashed.update(_leaf_bytes(leaf))
     return hashed.hexdigest()
 
 
-def _bytes(leaf: Any) -> bytes:
+def _leaf_bytes(leaf: Any) -> bytes:
     """Return what `leaf` holds; of a type that nobody here knows, only its name."""
     if isinstance(leaf, (torch.Tensor, np.ndarray)):
-        return data_column_bytes(leaf)
+        return column_to_bytes(leaf)
     if isinstance(leaf, (str, bytes, int, float, complex, type(None), np.generic)):
         return repr(leaf).encode()
     return leaf.tobytes() if hasattr(leaf, "tobytes") else type(leaf).__qualname__.encode()
 
 
-def _description(leaf: Any) -> str:
+def _describe_leaf(leaf: Any) -> str:
     if isinstance(leaf, (torch.Tensor, np.ndarray)):
         return f"{leaf.dtype} {tuple(leaf.shape)}"
     return type(leaf).__qualname__

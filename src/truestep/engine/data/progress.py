@@ -12,7 +12,7 @@ from typing import Any
 from torch.utils.data._utils import worker as worker_loop
 
 from truestep.core.system import read_files_alone
-from truestep.engine.data.unsent import send_why_in_place_of_batches
+from truestep.engine.data.unsent import send_reasons_for_unsent_batches
 
 _FIELDS = 3  # process id, position, index
 
@@ -38,7 +38,7 @@ class WorkerProgress:
         """Return the whole table: another one later means that a worker read on."""
         return [*self._table]
 
-    def sentence(self, message: str) -> str:
+    def describe_workers(self, message: str) -> str:
         """Return what the workers named in torch's `message` were doing."""
         pids = {int(pid) for pid in re.findall(r"\d+", message)}
         rows = [tuple(self._table[i * _FIELDS : (i + 1) * _FIELDS]) for i in range(self._num_workers)]
@@ -46,12 +46,12 @@ class WorkerProgress:
         return f"while it was loading {' and '.join(named)}" if named else "before it loaded anything"
 
 
-class _Mine:
+class _OwnProgressRow:
     table: Any = None
     row = 0
 
 
-_mine = _Mine()
+_mine = _OwnProgressRow()
 
 
 def note_sample(position: int, index: int) -> None:
@@ -96,6 +96,6 @@ def prepare_worker(progress: WorkerProgress, user: Callable[[int], None] | None,
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     read_files_alone()
     progress.enter(worker)
-    send_why_in_place_of_batches()
+    send_reasons_for_unsent_batches()
     if user is not None:
         user(worker)

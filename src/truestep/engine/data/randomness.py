@@ -78,7 +78,7 @@ class SampleDrawing:
         columns = [self._keys.column(self._streams[i][0], epoch, position, count) for i in self.is_set]
         rows = zip(*columns, strict=True)
         if not self.known:
-            self._watch(rows, arguments, call, results)
+            self._call_and_watch(rows, arguments, call, results)
         elif len(columns) == 1:  # the usual case, without a loop in the loop
             seed = self._streams[self._drawn[0]][1].seed
             for own, argument in zip(columns[0], arguments, strict=True):
@@ -95,7 +95,7 @@ class SampleDrawing:
                 results.append(call(argument))
         return results
 
-    def _watch(
+    def _call_and_watch(
         self, rows: Iterable[Any], arguments: list[Any], call: Callable[[Any], T], results: list[T]
     ) -> None:
         """Set all generators for each call, and note which of them it moves."""
@@ -146,7 +146,7 @@ class SampleRandomness:
         columns = [keys.column(number, epoch, position, count) for number, _ in self._streams]
         return [list(row) for row in zip(*columns, strict=True)]
 
-    def set_to(self, keys: list[int]) -> None:
+    def set_generators(self, keys: list[int]) -> None:
         """Set every generator for the sample whose keys these are."""
         for (_, stream), key in zip(self._streams, keys, strict=True):
             stream.seed(key)
@@ -164,27 +164,27 @@ class SampleRandomness:
         With `put_back` every generator is afterwards as it was before.
         """
         if not all(phase.drawing.known for phase in phases):
-            self._forget(phases)
+            self._forget_drawings(phases)
         before = [stream.state() for _, stream in self._streams]
         changed: set[int] = set()
         try:
             try:
-                return self._attempt(phases, before, changed)
-            except _UnsetMovedError:
+                return self._run_phases(phases, before, changed)
+            except _UnsetGeneratorDrawnError:
                 changed.update(range(len(before)))
-            self._put_back(before, changed)
-            self._forget(phases)
-            return self._attempt(phases, before, changed)
+            self._restore_generators(before, changed)
+            self._forget_drawings(phases)
+            return self._run_phases(phases, before, changed)
         finally:
             if put_back:
-                self._put_back(before, changed)
+                self._restore_generators(before, changed)
             _current.set([], [])
 
-    def _forget(self, phases: list[LoadingPhase]) -> None:
+    def _forget_drawings(self, phases: list[LoadingPhase]) -> None:
         for phase in phases:
             phase.drawing.forget()
 
-    def _attempt(self, phases: list[LoadingPhase], before: list[Any], changed: set[int]) -> Any:
+    def _run_phases(self, phases: list[LoadingPhase], before: list[Any], changed: set[int]) -> Any:
         result = None
         for drawing, work in phases:
             unset = [
@@ -198,13 +198,13 @@ class SampleRandomness:
             except Exception:
                 # what it drew may be why it failed
                 if any(stream.moved_from(state) for stream, state in unset):
-                    raise _UnsetMovedError from None
+                    raise _UnsetGeneratorDrawnError from None
                 raise
             if any(stream.moved_from(state) for stream, state in unset):
-                raise _UnsetMovedError
+                raise _UnsetGeneratorDrawnError
         return result
 
-    def _put_back(self, states: list[Any], which: set[int]) -> None:
+    def _restore_generators(self, states: list[Any], which: set[int]) -> None:
         for index in which:
             self._streams[index][1].restore(states[index])
 
@@ -220,11 +220,11 @@ class SampleRandomness:
             _current.set([], [])
 
 
-class _UnsetMovedError(Exception):
+class _UnsetGeneratorDrawnError(Exception):
     """A generator that was not set for the batch was drawn from."""
 
 
-class _Current(threading.local):
+class _SamplesBeingLoaded(threading.local):
     """The keys of the samples that are being loaded, and those that are done: the next one is at hand."""
 
     keys: list[int] = []  # noqa: RUF012 -- never changed, only replaced
@@ -236,7 +236,7 @@ class _Current(threading.local):
         self.keys, self.done, self.number = keys, done, None
 
 
-_current = _Current()
+_current = _SamplesBeingLoaded()
 
 
 def sample_rng() -> "np.random.Generator":

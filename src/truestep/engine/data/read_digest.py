@@ -24,8 +24,8 @@ def digest_batch(batch: Any) -> str:
     What lies on a device is known by its shape alone: to look at it would wait for the device.
     """
     hashed = hashlib.blake2b(digest_size=8)
-    for leaf in _leaves(batch):
-        for piece in _pieces(leaf):
+    for leaf in _hashable_leaves(batch):
+        for piece in _leaf_byte_pieces(leaf):
             hashed.update(piece)
     return hashed.hexdigest()
 
@@ -35,7 +35,7 @@ def chained_digest(before: str, digest: str) -> str:
     return hashlib.blake2b((before + digest).encode(), digest_size=8).hexdigest()
 
 
-def _leaves(batch: Any) -> Iterator[Any]:
+def _hashable_leaves(batch: Any) -> Iterator[Any]:
     if isinstance(batch, list):
         if all(type(member) is str for member in batch):
             yield "\0".join(batch)
@@ -46,7 +46,7 @@ def _leaves(batch: Any) -> Iterator[Any]:
         yield batch
         return
     for _, part in parts:
-        yield from _leaves(part)
+        yield from _hashable_leaves(part)
 
 
 def _evenly_spaced(values: Sequence[Any], most: int) -> Sequence[Any]:
@@ -56,18 +56,18 @@ def _evenly_spaced(values: Sequence[Any], most: int) -> Sequence[Any]:
     return [values[round(number * (len(values) - 1) / (most - 1))] for number in range(most)]
 
 
-def _pieces(leaf: Any) -> Iterator[bytes]:
+def _leaf_byte_pieces(leaf: Any) -> Iterator[bytes]:
     if isinstance(leaf, PackedSequence):
         leaf = leaf.data
     if isinstance(leaf, torch.Tensor):
         yield repr((leaf.dtype, *leaf.shape)).encode()
         if leaf.layout == torch.strided and leaf.is_cpu and leaf.numel():
-            yield _some_of_array(_array_of(leaf))
+            yield _sampled_array_bytes(_tensor_as_array(leaf))
     elif isinstance(leaf, np.ndarray):
         yield repr((leaf.dtype, *leaf.shape)).encode()
         if leaf.size:
             is_plain = leaf.dtype.kind not in "OMmV"
-            yield _some_of_array(leaf) if is_plain else repr(leaf.tolist()).encode()
+            yield _sampled_array_bytes(leaf) if is_plain else repr(leaf.tolist()).encode()
     elif isinstance(leaf, (str, bytes)):
         text = leaf if len(leaf) <= BYTES_OF_BATCH else leaf[:: len(leaf) // BYTES_OF_BATCH]
         yield b"%d " % len(leaf)
@@ -78,7 +78,7 @@ def _pieces(leaf: Any) -> Iterator[bytes]:
         yield type(leaf).__qualname__.encode()
 
 
-def _array_of(leaf: torch.Tensor) -> "np.ndarray[Any, Any]":
+def _tensor_as_array(leaf: torch.Tensor) -> "np.ndarray[Any, Any]":
     """Return a tensor's memory, its rows along the first dimension and each row in one piece where that takes no copy."""
     if leaf.ndim > 2 and not leaf.is_contiguous():  # channels last
         leaf = leaf.permute(0, *sorted(range(1, leaf.ndim), key=leaf.stride, reverse=True))
@@ -89,14 +89,14 @@ def _array_of(leaf: torch.Tensor) -> "np.ndarray[Any, Any]":
         return bytes_of_contiguous(leaf.contiguous()).reshape(len(leaf) if leaf.ndim else 1, -1).numpy()
 
 
-def _some_of_array(leaf: "np.ndarray[Any, Any]") -> bytes:
+def _sampled_array_bytes(leaf: "np.ndarray[Any, Any]") -> bytes:
     if leaf.nbytes <= BYTES_OF_BATCH:
         return leaf.tobytes()
     rows = leaf[:: 1 + len(leaf) // MOST_ROWS].reshape(-1, leaf[:1].size)
-    return rows[:, :: _step(len(rows), rows.shape[1], leaf.itemsize)].tobytes()
+    return rows[:, :: _element_stride(len(rows), rows.shape[1], leaf.itemsize)].tobytes()
 
 
-def _step(num_rows: int, num_elements: int, size: int) -> int:
+def _element_stride(num_rows: int, num_elements: int, size: int) -> int:
     """Return how far apart the elements of a row lie that are hashed: 1 for all of them."""
     wanted = BYTES_OF_ROW + BYTES_OF_BATCH // max(1, num_rows)
     return max(1, num_elements * size // wanted)
@@ -127,20 +127,20 @@ class ReadRecord:
         self.batches += 1
         self.samples += num_samples
         self._marks[self.batches] = running
-        if not self._is_kept(old := self.batches - self.LAST):
+        if not self._is_digest_kept(old := self.batches - self.LAST):
             self._marks.pop(old, None)
         if len(self._marks) > self.MOST:
             self._stride *= 2
-            self._marks = {at: digest for at, digest in self._marks.items() if self._is_kept(at)}
+            self._marks = {at: digest for at, digest in self._marks.items() if self._is_digest_kept(at)}
 
-    def _is_kept(self, at: int) -> bool:
+    def _is_digest_kept(self, at: int) -> bool:
         return at <= self.FIRST or at > self.batches - self.LAST or at % self._stride == 0
 
     def agrees_so_far(self, again: "ReadRecord") -> bool:
         """Whether a reading that has come so far is not known to differ at its last batch."""
         return self._marks.get(again.batches) in (None, again._marks[again.batches])
 
-    def differs_at(self, other: "ReadRecord") -> tuple[int, int] | None:
+    def differing_batch_range(self, other: "ReadRecord") -> tuple[int, int] | None:
         """Return between which two numbers of batches another reading of as many batches differs, None where it does not.
 
         The second is the first that is known to differ.

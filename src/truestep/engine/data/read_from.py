@@ -14,23 +14,25 @@ _MOST_BYTES = 1 << 28  # of a file that is gone through for a line
 _LONGEST_NAME = 200
 
 
-def line_read_from(error: BaseException) -> str:
+def describe_file_line(error: BaseException) -> str:
     """Return ", from line 24 of data/1.jsonl" where the error's frames hold both; the file alone, or nothing, where they don't."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    at = next((at for at in range(len(frames) - 1, -1, -1) if any(_files(frames[at]))), None)
+    at = next((at for at in range(len(frames) - 1, -1, -1) if any(_files_in_frame(frames[at]))), None)
     if at is None:
         return ""
-    opened, named = _files(frames[at])
+    opened, named = _files_in_frame(frames[at])
     # what was read is handed on inwards, to json.loads, say
-    texts = {text.strip() for frame in frames[at:] for text in _texts(frame.f_locals.values())} - {b""}
+    texts = {text.strip() for frame in frames[at:] for text in _texts_as_bytes(frame.f_locals.values())} - {
+        b""
+    }
     for path in [*opened, *named]:
-        if (number := _line_with(path, texts)) is not None:
+        if (number := _only_matching_line(path, texts)) is not None:
             return f", from line {number:,} of {path}"
     likely = opened or named
     return f", from {likely[0]}" if len(likely) == 1 else ""
 
 
-def _files(frame: FrameType) -> tuple[list[str], list[str]]:
+def _files_in_frame(frame: FrameType) -> tuple[list[str], list[str]]:
     """Return the files that a frame of the user's holds: open ones, and names of others."""
     opened: dict[str, None] = {}
     named: dict[str, None] = {}
@@ -43,13 +45,13 @@ def _files(frame: FrameType) -> tuple[list[str], list[str]]:
     return [*opened], [*(named.keys() - opened.keys())]
 
 
-def _texts(values: Iterable[Any]) -> Iterator[bytes]:
+def _texts_as_bytes(values: Iterable[Any]) -> Iterator[bytes]:
     for value in values:
         if isinstance(value, str | bytes):
             yield value.encode(errors="replace") if isinstance(value, str) else value
 
 
-def _line_with(path: str, texts: set[bytes]) -> int | None:
+def _only_matching_line(path: str, texts: set[bytes]) -> int | None:
     """Return the number of the only line of a file that is one of these texts."""
     found: int | None = None
     try:

@@ -46,7 +46,7 @@ class ReadPlace(NamedTuple):
     is_mixed: bool = False
 
 
-def as_number(value: Any) -> float:
+def json_digest_number(value: Any) -> float:
     """Return a number that is the same for the same JSON."""
     return float(zlib.crc32(json.dumps(value, sort_keys=True, default=str).encode()))
 
@@ -63,12 +63,12 @@ def refuse_other_data(world: "World", data: Mapping[str, Facts], numbers: Sequen
     first = everybody[0]
     for rank, other in enumerate(everybody):
         for name in first.keys() & other.keys():
-            if how := _difference(first[name], other[name], rank):
+            if how := _data_difference(first[name], other[name], rank):
                 raise DataError(f"The ranks were given different data as {name!r}: {how}")
     return set.intersection(*(set(each) for each in everybody))
 
 
-def _difference(one: Facts, other: Facts, rank: int) -> str | None:
+def _data_difference(one: Facts, other: Facts, rank: int) -> str | None:
     """Return how two descriptions of data differ, what comes of that, and what to write."""
     both = {"mixture"} == {one.get("kind"), other.get("kind")}
     for key in (*_FIRST, *sorted(one.keys() | other.keys())):
@@ -76,9 +76,9 @@ def _difference(one: Facts, other: Facts, rank: int) -> str | None:
         if first == second:
             continue
         if key == "sources" and isinstance(first, dict) and isinstance(second, dict):
-            return _difference_of_sources(first, second, rank)
+            return _mixture_difference(first, second, rank)
         if isinstance(first, dict) and isinstance(second, dict) and key != "weights":
-            return _difference(first, second, rank)
+            return _data_difference(first, second, rank)
         advice = _ALIKE if key == "sample" else _WHOLE_MIXTURE if both else _WHOLE
         if key in _HIDDEN and not (both and key in _OF_MIXTURE):
             return f"{_HIDDEN[key]} on rank {rank} are not those on rank 0. {_WHY} {advice}"
@@ -86,14 +86,14 @@ def _difference(one: Facts, other: Facts, rank: int) -> str | None:
     return None
 
 
-def _difference_of_sources(one: Facts, other: Facts, rank: int) -> str | None:
+def _mixture_difference(one: Facts, other: Facts, rank: int) -> str | None:
     """Return how the sources of two mixtures of the same names differ: known by their sizes, or by facts of each."""
     for name in one:
         first, second = one[name], other[name]
         if first == second:
             continue
         if isinstance(first, dict) and isinstance(second, dict):
-            return f"of its source {name!r} {_difference(first, second, rank)}"
+            return f"of its source {name!r} {_data_difference(first, second, rank)}"
         return (
             f"its source {name!r} has {first} samples on rank 0 and {second} on rank {rank}. {_WHY} {_WHOLE}"
         )
@@ -115,7 +115,10 @@ _HIDDEN = {
 def refuse_other_reading(world: "World", batches: int, read: Mapping[str, ReadPlace]) -> None:
     """Raise a DataError where the ranks have read other samples from their streams, on all ranks."""
     places = {name: place[:3] for name, place in read.items()}
-    numbers = [number for (number,) in world.meet(f"what was read behind batch {batches}", as_number(places))]
+    numbers = [
+        number
+        for (number,) in world.meet(f"what was read behind batch {batches}", json_digest_number(places))
+    ]
     if len(set(numbers)) > 1:
         mine = json.dumps(read).encode()
         everybody = [json.loads(each) for each in world.share_bytes(mine, "what was read of the data")]
@@ -130,11 +133,11 @@ def refuse_differing_places(everybody: Sequence[Mapping[str, Sequence[Any]]]) ->
             one, another = ReadPlace(*first[name]), ReadPlace(*other[name])
             if one[:2] == another[:2] and one.digest != another.digest:
                 raise DataError(
-                    f"The ranks read different data from {name!r}: {_difference_read(one, another, rank)}"
+                    f"The ranks read different data from {name!r}: {_reading_difference(one, another, rank)}"
                 )
 
 
-def _difference_read(one: ReadPlace, other: ReadPlace, rank: int) -> str:
+def _reading_difference(one: ReadPlace, other: ReadPlace, rank: int) -> str:
     if one.form != other.form:
         return f"its batches are {one.form} on rank 0 and {other.form} on rank {rank}. {_WHY} {_ALIKE}"
     among = "its first batch" if one.batches == 1 else f"one of its first {one.batches:,} batches"

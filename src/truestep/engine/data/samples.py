@@ -13,7 +13,7 @@ from torch.utils.data import StackDataset, Subset, get_worker_info
 
 from truestep.core.errors import BatchError, DataError
 from truestep.core.wording import a_type
-from truestep.engine.batches import Making, batch_rows
+from truestep.engine.batches import BatchOrigin, batch_rows
 from truestep.engine.data.columns import DataColumns
 from truestep.engine.data.order import BatchRequest
 from truestep.engine.data.progress import note_sample
@@ -33,18 +33,18 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
         self.dataset = dataset
         self._seed = seed
         self._collate, self._stack = collate, stack
-        self._loads_batches = _loads_batches(dataset)
+        self._loads_batches = _can_load_batches(dataset)
         self.draws = type(dataset) not in (list, DataColumns)  # others run code of the user's
         self._all_set = False
         self._randomness: SampleRandomness | None = None
 
     def __getitem__(self, request: BatchRequest) -> Any:
-        batch = self._batch(request)
-        return self._without_rows(batch) if request.is_empty else batch
+        batch = self._load_batch(request)
+        return self._make_empty_batch(batch) if request.is_empty else batch
 
-    def _without_rows(self, batch: Any) -> Any:
+    def _make_empty_batch(self, batch: Any) -> Any:
         try:
-            return batch_rows(batch, 0, 0, Making(1, self._collate is None))
+            return batch_rows(batch, 0, 0, BatchOrigin(1, self._collate is None))
         except BatchError as error:
             raise BatchError(
                 "This rank has no example of the batch, and is given an empty one in its place, which can't be made of "
@@ -52,24 +52,30 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
                 "or let collate return a tuple or dict of tensors, each with a row for an example."
             ) from error
 
-    def _batch(self, request: BatchRequest) -> Any:
+    def _load_batch(self, request: BatchRequest) -> Any:
         phases = []
         if self.draws:
-            phases.append(LoadingPhase(self._drawing("sample"), lambda _: self._finished(self.load(request))))
+            phases.append(
+                LoadingPhase(
+                    self._drawing_for_use("sample"), lambda _: self._stack_unless_collated(self.load(request))
+                )
+            )
         if self._collate is not None:
-            phases.append(LoadingPhase(self._drawing("collate"), partial(self._collated, request)))
+            phases.append(
+                LoadingPhase(self._drawing_for_use("collate"), partial(self._collate_samples, request))
+            )
         if not phases:
-            return self._finished(self.load(request))
+            return self._stack_unless_collated(self.load(request))
         # In a worker nobody else draws from them.
         return self.randomness.load(phases, put_back=get_worker_info() is None)
 
-    def _finished(self, samples: list[Any]) -> Any:
+    def _stack_unless_collated(self, samples: list[Any]) -> Any:
         return samples if self._collate is not None else self._stack(samples)
 
-    def _collated(self, request: BatchRequest, samples: list[Any] | None) -> Any:
+    def _collate_samples(self, request: BatchRequest, samples: list[Any] | None) -> Any:
         assert self._collate is not None
         samples = self.load(request) if samples is None else samples
-        call = self._drawing("collate").call
+        call = self._drawing_for_use("collate").call
         (batch,) = call(request.epoch, request.position, [samples], self._collate, [])
         return batch
 
@@ -80,14 +86,14 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
             self._randomness = SampleRandomness(self._seed, self.dataset, all_set=self._all_set)
         return self._randomness
 
-    def _drawing(self, use: str) -> SampleDrawing:
+    def _drawing_for_use(self, use: str) -> SampleDrawing:
         return self.randomness.drawing(use)
 
-    def set_all(self) -> None:
+    def set_all_generators(self) -> None:
         """Set all generators before every sample from now on, whether it draws from them or not."""
         self._all_set, self._randomness = True, None
 
-    def private_randomness(self) -> AbstractContextManager[None]:
+    def preserve_generators(self) -> AbstractContextManager[None]:
         """Return a block after which every generator is as before; a worker's are its own anyway."""
         return nullcontext() if get_worker_info() else self.randomness.borrowed()
 
@@ -101,32 +107,32 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
         if not self.draws:
             return [self.dataset[index] for index in indices]
         if self._loads_batches:
-            return self._load_together(request, indices)
+            return self._load_samples_at_once(request, indices)
         samples: list[Any] = []
         try:
-            load = self._noted(request) or partial(getitem, self.dataset)
-            self._drawing("sample").call(request.epoch, request.position, indices, load, samples)
+            load = self._make_noting_loader(request) or partial(getitem, self.dataset)
+            self._drawing_for_use("sample").call(request.epoch, request.position, indices, load, samples)
         except Exception as error:
             place = f"at position {request.position + len(samples)} of epoch {request.epoch}"
             error.add_note(f"This happened while sample {indices[len(samples)]} ({place}) was being loaded.")
             raise
         return samples
 
-    def _noted(self, request: BatchRequest) -> Callable[[int], Any] | None:
+    def _make_noting_loader(self, request: BatchRequest) -> Callable[[int], Any] | None:
         """Return what loads the next sample and says so where a death would leave no other trace: in a worker."""
         if get_worker_info() is None:
             return None
         positions = count(request.position)
 
-        def load(index: int) -> Any:
+        def load_and_note(index: int) -> Any:
             note_sample(next(positions), index)
             return self.dataset[index]
 
-        return load
+        return load_and_note
 
-    def _load_together(self, request: BatchRequest, indices: list[int]) -> list[Any]:
+    def _load_samples_at_once(self, request: BatchRequest, indices: list[int]) -> list[Any]:
         note_sample(request.position, indices[0])
-        drawing, load = self._drawing("sample"), self.dataset.__getitems__
+        drawing, load = self._drawing_for_use("sample"), self.dataset.__getitems__
         try:
             (samples,) = drawing.call(request.epoch, request.position, [indices], load, [])
         except Exception as error:
@@ -145,17 +151,17 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
         return {**self.__dict__, "_randomness": None}
 
 
-def _loads_batches(dataset: Any) -> bool:
+def _can_load_batches(dataset: Any) -> bool:
     """Return whether the data set itself can load several samples at once.
 
     torch's wrappers only pass such a call on, and one that was inherited knows nothing of a `__getitem__`
     that a class below it overrides.
     """
     if type(dataset) is Subset:
-        return _loads_batches(dataset.dataset)
+        return _can_load_batches(dataset.dataset)
     if type(dataset) is StackDataset:
         inner = dataset.datasets
-        return any(map(_loads_batches, inner.values() if isinstance(inner, dict) else inner))
+        return any(map(_can_load_batches, inner.values() if isinstance(inner, dict) else inner))
     for owner in type(dataset).__mro__:
         if "__getitems__" in vars(owner):
             return callable(dataset.__getitems__)

@@ -34,7 +34,7 @@ def find_sample_generators(root: Any) -> dict[str, SampleGenerator]:
     waiting, later = deque([("data", root)]), deque[tuple[str, Any]]()
     while (waiting or later) and len(seen) < OBJECTS_SEEN:
         if not waiting:
-            waiting.extend(islice(_parts(*later.popleft()), OBJECTS_SEEN))
+            waiting.extend(islice(_named_children(*later.popleft()), OBJECTS_SEEN))
             continue
         name, value = waiting.popleft()
         if isinstance(value, _LEAVES) or id(value) in seen:
@@ -45,7 +45,7 @@ def find_sample_generators(root: Any) -> dict[str, SampleGenerator]:
         if stream is None and isinstance(value, _CONTAINERS) and len(value) > LONG:
             later.append((name, value))
         elif stream is None:
-            waiting.extend(_parts(name, value))
+            waiting.extend(_named_children(name, value))
         elif _bits(value) is None or id(_bits(value)) not in seen:
             found[name] = stream
     return found
@@ -56,7 +56,7 @@ def _bits(generator: Any) -> Any:
     return getattr(generator, "bit_generator", None) or getattr(generator, "_bit_generator", None)
 
 
-def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _named_children(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         yield from (
             (f"{name}[{key!r}]", part) for key, part in value.items() if not isinstance(part, _LEAVES)
@@ -69,14 +69,14 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, types.MethodType):
         yield from ((f"{name}.{part}", getattr(value, part)) for part in ("__self__", "__func__"))
     elif isinstance(value, types.FunctionType):
-        yield from _parts_of_function(name, value)
+        yield from _children_of_function(name, value)
     elif isinstance(value, types.BuiltinFunctionType):  # as in self.draw = rng.normal
         yield f"{name}.__self__", value.__self__
     elif not isinstance(value, types.ModuleType):
-        yield from _parts_of_object(name, value)
+        yield from _children_of_object(name, value)
 
 
-def _parts_of_function(name: str, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+def _children_of_function(name: str, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         try:
             yield f"{name}.{variable}", cell.cell_contents
@@ -84,22 +84,22 @@ def _parts_of_function(name: str, function: types.FunctionType) -> Iterator[tupl
             continue
     yield from ((f"{name}.__defaults__[{i}]", part) for i, part in enumerate(function.__defaults__ or ()))
     yield from (function.__kwdefaults__ or {}).items()
-    for code in _codes(function.__code__):
+    for code in _nested_codes(function.__code__):
         for variable in code.co_names:
             part = function.__globals__.get(variable)
             if sample_generator_of(part) is not None:
                 yield f"{function.__module__}.{variable}", part
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
     """Yield the code of a function and of what is defined inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+            yield from _nested_codes(constant)
 
 
-def _parts_of_object(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _children_of_object(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     attributes = getattr(value, "__dict__", None)
     if isinstance(attributes, dict):
         yield from ((f"{name}.{key}", part) for key, part in list(attributes.items()))

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from truestep.core.errors import DataError
 from truestep.core.held import SealedAttributes
-from truestep.core.wording import counted
-from truestep.engine.batches import UNKNOWN, Making
+from truestep.core.wording import plural
+from truestep.engine.batches import UNKNOWN, BatchOrigin
 from truestep.engine.choices import Choice
-from truestep.engine.data.held_files import HeldFile, files_held_by
+from truestep.engine.data.held_files import HeldFile, files_used_by_data
 
 if TYPE_CHECKING:
-    from truestep.engine.data.changing_list import ListOfData
+    from truestep.engine.data.changing_list import WatchedDataList
 
 
-class MadeBatch(NamedTuple):
+class BatchWithOrigin(NamedTuple):
     """A batch and what its source knows of it."""
 
     batch: Any
-    making: Making = UNKNOWN
+    making: BatchOrigin = UNKNOWN
     read: str = ""
     """A digest of all that was read of a stream up to here; of all ranks' rows."""
 
@@ -37,7 +37,7 @@ class BatchSource(SealedAttributes, ABC):
     num_batches: int | None
     num_samples: int | None
     choices: list[Choice]
-    lists: "Sequence[ListOfData]" = ()
+    lists: "Sequence[WatchedDataList]" = ()
     """What the data is read from, where it may grow or change beside the training."""
     given: Any = None
     """What it reads from, as `run.data` was given it."""
@@ -47,9 +47,9 @@ class BatchSource(SealedAttributes, ABC):
     def batches(self, epoch: int = 0, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on, each on its device already."""
 
-    def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
+    def made(self, epoch: int, start: int = 0) -> Iterator[BatchWithOrigin]:
         """Yield the same batches, each with what is known of how it was made."""
-        return map(MadeBatch, self.batches(epoch, start))
+        return map(BatchWithOrigin, self.batches(epoch, start))
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class BatchSource(SealedAttributes, ABC):
         """Note the files and lists that the data holds, as they are now."""
         from truestep.engine.data.changing_list import lists_of_data  # only once there is data
 
-        self._files = files_held_by(data)
+        self._files = files_used_by_data(data)
         self.lists, self.given = lists_of_data(data), data
 
     def files(self) -> Sequence[HeldFile]:
@@ -125,7 +125,7 @@ class BatchSource(SealedAttributes, ABC):
         """Why a pass of it has no end, as the end of a sentence; "" where it has one, or nobody knows."""
         return ""
 
-    def made_for_evaluation(self) -> Iterator[MadeBatch]:
+    def made_for_evaluation(self) -> Iterator[BatchWithOrigin]:
         """Yield what an evaluation reads; where a training stands in the same data is not touched."""
         return self.made(0)
 
@@ -148,10 +148,10 @@ class BatchSource(SealedAttributes, ABC):
 
     def __repr__(self) -> str:
         order = self.fingerprint().get("order") or {}
-        batches = "batches" if self.num_batches is None else counted(self.num_batches, "batch", "batches")
+        batches = "batches" if self.num_batches is None else plural(self.num_batches, "batch", "batches")
         size = f" of {order['batch_size']:,}" if order.get("batch_size") else ""
         samples = (
-            "samples of unknown number" if self.num_samples is None else counted(self.num_samples, "sample")
+            "samples of unknown number" if self.num_samples is None else plural(self.num_samples, "sample")
         )
         return (
             f"{type(self).__name__}({samples}, {batches}{size}{', shuffled' if order.get('shuffle') else ''})"

@@ -20,24 +20,24 @@ def stack_samples(samples: list[Any]) -> Any:
     A list of numbers inside a sample is a row, as tokenizers and `datasets` give it; PyTorch's default collation
     makes a list of columns of it. Its tensor has the dtype that `torch.tensor` gives it.
     """
-    if _is_row(samples[0]):
-        raise _two_readings(samples[0])
-    return _stacked(samples, _KINDS)
+    if _is_number_row(samples[0]):
+        raise _ambiguous_list_error(samples[0])
+    return _collate_by_kind(samples, _KINDS)
 
 
 def stack_as_torch(samples: list[Any]) -> Any:
     """Return one batch as PyTorch's default collation makes it, where a list of numbers gives columns; data classes, too."""
-    return _stacked(samples, default_collate_fn_map)
+    return _collate_by_kind(samples, default_collate_fn_map)
 
 
-def _stacked(samples: list[Any], kinds: dict[Any, Any]) -> Any:
+def _collate_by_kind(samples: list[Any], kinds: dict[Any, Any]) -> Any:
     first = samples[0]
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
         names = [field.name for field in dataclasses.fields(first) if field.init]
-        stacked = {name: _stacked([getattr(s, name) for s in samples], kinds) for name in names}
+        stacked = {name: _collate_by_kind([getattr(s, name) for s in samples], kinds) for name in names}
         return dataclasses.replace(first, **stacked)
     if isinstance(first, SimpleNamespace):
-        made = {name: _stacked([getattr(s, name) for s in samples], kinds) for name in vars(first)}
+        made = {name: _collate_by_kind([getattr(s, name) for s in samples], kinds) for name in vars(first)}
         return type(first)(**made)
     try:
         return collate(samples, collate_fn_map=kinds)
@@ -55,8 +55,8 @@ def _stacked(samples: list[Any], kinds: dict[Any, Any]) -> Any:
 def _stack_lists(values: Any, *, collate_fn_map: Any) -> Any:
     """Stack lists: those of numbers as rows, others member by member."""
     first = values[0]
-    if _is_row(first):
-        return _rows(values)
+    if _is_number_row(first):
+        return _rows_to_tensor(values)
     if any(len(each) != len(first) for each in values):
         raise RuntimeError("each element in list of batch should be of equal size")
     made = copy.copy(first)
@@ -67,14 +67,14 @@ def _stack_lists(values: Any, *, collate_fn_map: Any) -> Any:
 _KINDS = {**default_collate_fn_map, list: _stack_lists}
 
 
-def _is_row(value: Any) -> bool:
+def _is_number_row(value: Any) -> bool:
     """Return whether a value is a list of nothing but numbers, or of such lists."""
     if type(value) is not list or not value:
         return False
-    return all(isinstance(each, numbers.Real) for each in value) or all(map(_is_row, value))
+    return all(isinstance(each, numbers.Real) for each in value) or all(map(_is_number_row, value))
 
 
-def _rows(values: Any) -> torch.Tensor:
+def _rows_to_tensor(values: Any) -> torch.Tensor:
     try:
         return torch.tensor(values)
     except (TypeError, ValueError) as error:
@@ -89,7 +89,7 @@ def _rows(values: Any) -> torch.Tensor:
         ) from error
 
 
-def _two_readings(sample: Any) -> DataError:
+def _ambiguous_list_error(sample: Any) -> DataError:
     return DataError(
         f"A sample is the list {reprlib.repr(sample)}, which can be read as one row of numbers or as parts, such as an input "
         "and a label; PyTorch's DataLoader makes columns of it. Give torch.tensor(sample) for a row, tuple(sample) for parts."

@@ -17,7 +17,7 @@ class _WorkerPlace:
     @property
     def state(self) -> dict[str, Any] | None:
         """Return the newest that enough was read behind to know whether it gives the same again; None where none is so old."""
-        return next((each for each in reversed(self._states) if _is_known(each)), None)
+        return next((each for each in reversed(self._states) if _can_verify_state(each)), None)
 
     def advance(self, piece: StreamedBatch) -> None:
         """Note a batch that is handed out, and the state behind it."""
@@ -26,7 +26,7 @@ class _WorkerPlace:
             for each in self._states
         ]
         self.note_state(piece)
-        while len(self._states) > 1 and _is_known(self._states[1]):
+        while len(self._states) > 1 and _can_verify_state(self._states[1]):
             del self._states[0]
 
     def note_state(self, piece: StreamedBatch) -> None:
@@ -35,7 +35,7 @@ class _WorkerPlace:
             self._states.append(piece.state | {"since": 0, "digest": ""})
 
 
-def _is_known(state: dict[str, Any]) -> bool:
+def _can_verify_state(state: dict[str, Any]) -> bool:
     return bool(state["ended"] or state["since"] >= FEW or state.get("was_saved"))
 
 
@@ -54,17 +54,17 @@ class StreamPlace:
 
     def start(self, *, only_compares: bool = False) -> StreamStart:
         """Return where reading begins: at the front, or where the state was taken that was loaded."""
-        states = self.states() if self._goes_on or only_compares else None
+        states = self.worker_states() if self._goes_on or only_compares else None
         if states is None:
             return StreamStart(self.epoch)
         return StreamStart(self.epoch, states, self._turn, only_compares)
 
-    def states(self) -> list[dict[str, Any]] | None:
+    def worker_states(self) -> list[dict[str, Any]] | None:
         """Return each worker's state; None where one has none."""
         states = [each.state for each in self._workers]
         return None if None in states else [state for state in states if state is not None]
 
-    def note_end(self, piece: StreamedBatch) -> None:
+    def note_worker_end(self, piece: StreamedBatch) -> None:
         """Note that a worker's stream is over."""
         self._workers[piece.worker].note_state(piece)
 
@@ -86,21 +86,21 @@ class StreamPlace:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where the state was taken."""
-        self._workers = [_WorkerPlace([_completed(each)]) for each in state["workers"]]
+        self._workers = [_WorkerPlace([_with_missing_fields(each)]) for each in state["workers"]]
         self._turn, self._goes_on, self.batches = state["turn"], True, state["batches"]
-        self.record = ReadRecord(state.get("read") or _unknown(state["batches"]))
+        self.record = ReadRecord(state.get("read") or _unknown_read_record(state["batches"]))
 
 
-def can_go_on(state: dict[str, Any], start: int) -> bool:
+def can_resume_stream(state: dict[str, Any], start: int) -> bool:
     """Whether every worker's stream told its state behind the batch of that number."""
     return bool(state) and state["batches"] == start and all(each is not None for each in state["workers"])
 
 
-def _completed(state: dict[str, Any]) -> dict[str, Any]:
+def _with_missing_fields(state: dict[str, Any]) -> dict[str, Any]:
     """Return a worker's state; in the place of what an older checkpoint lacks, that nothing was read behind it."""
     return {"since": 0, "digest": ""} | state | {"was_saved": True}
 
 
-def _unknown(batches: int) -> dict[str, Any]:
+def _unknown_read_record(batches: int) -> dict[str, Any]:
     """Return the record of a checkpoint that has none."""
     return {"samples": 0, "stride": 1, "at": [batches], "digests": [""]}

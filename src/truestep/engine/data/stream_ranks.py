@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from truestep.core.errors import BatchError, DataError
-from truestep.engine.batches import EmptyBatchError, Making, batch_rows, count_examples, try_count_examples
+from truestep.engine.batches import (
+    BatchOrigin,
+    EmptyBatchError,
+    batch_rows,
+    count_examples,
+    try_count_examples,
+)
 from truestep.engine.data.empty_batch import (
-    batch_of_outline,
-    form_of_batch,
-    no_rows_left,
+    batch_from_outline,
+    describe_batch_types,
+    make_empty_batch,
+    no_rows_error,
     outline_of_batch,
-    without_rows,
 )
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.same_data import refuse_other_forms
@@ -31,12 +37,12 @@ _NO_BATCH, _UNCOUNTED = -1, -2
 _MEETING = "the next batch of a stream that each rank reads for itself"
 
 
-class OwnBatch(NamedTuple):
+class RankBatch(NamedTuple):
     """This rank's part of a batch; no piece where nothing was read for it."""
 
     piece: StreamedBatch | None
     batch: Any
-    making: Making
+    making: BatchOrigin
 
 
 def reading_of_rank(options: DataOptions, seed: int, share: RankShare) -> StreamReading:
@@ -55,23 +61,23 @@ def reading_of_rank(options: DataOptions, seed: int, share: RankShare) -> Stream
     )
 
 
-def making_of(piece: StreamedBatch, *, collates: bool) -> Making:
+def batch_origin_of(piece: StreamedBatch, *, collates: bool) -> BatchOrigin:
     """Return what is known of a batch: where samples were stacked, its lists are columns."""
-    return Making(piece.num_samples, piece.num_samples is not None and not collates)
+    return BatchOrigin(piece.num_samples, piece.num_samples is not None and not collates)
 
 
 def rows_of_rank(
     read: Iterator[tuple[StreamedBatch, Any]], share: RankShare, *, collates: bool
-) -> Iterator[OwnBatch]:
+) -> Iterator[RankBatch]:
     """Yield this rank's rows of the batches of a stream that all ranks read."""
     for piece, batch in read:
-        making = making_of(piece, collates=collates)
+        making = batch_origin_of(piece, collates=collates)
         if share.size > 1 and not piece.is_end:
-            batch, making = _rows(batch, making, share)
-        yield OwnBatch(piece, batch, making)
+            batch, making = _rank_rows(batch, making, share)
+        yield RankBatch(piece, batch, making)
 
 
-def _rows(batch: Any, making: Making, share: RankShare) -> tuple[Any, Making]:
+def _rank_rows(batch: Any, making: BatchOrigin, share: RankShare) -> tuple[Any, BatchOrigin]:
     """Return a rank's rows of a batch; one without rows is nobody's, and whoever takes it decides what becomes of it."""
     try:
         count = count_examples(batch, making)
@@ -95,44 +101,48 @@ class RankStreams:
         self._uncut: BatchError | None = None  # why a batch without rows can't be made
         self._in_columns = False
 
-    def batches(self, read: Iterator[tuple[StreamedBatch, Any]]) -> Iterator[OwnBatch]:
+    def batches(self, read: Iterator[tuple[StreamedBatch, Any]]) -> Iterator[RankBatch]:
         """Yield this rank's part of every batch until no rank has more; with `drop_last` until one has not."""
         is_first = True
         while True:
-            piece, batch = self._next(read)
-            making = Making() if piece is None else making_of(piece, collates=self._collates)
+            piece, batch = self._next_batch(read)
+            making = BatchOrigin() if piece is None else batch_origin_of(piece, collates=self._collates)
             mine = _NO_BATCH if piece is None else _num_rows(batch, making)
             first = int(piece.first[:12], 16) if piece is not None and is_first and piece.first else -1
-            form = self._form(piece, batch) if piece is not None and is_first else ""
+            form = self._batch_form(piece, batch) if piece is not None and is_first else ""
             number = zlib.crc32(form.encode()) if form else -1
             met = self._world.meet(_MEETING, mine, first, number)
             have = [each[0] != _NO_BATCH for each in met]
             if not any(have) or (self._drop_last and not all(have)):
                 return
             if is_first:
-                _refuse_same([each[1] for each in met])
+                _refuse_same_samples([each[1] for each in met])
                 refuse_other_forms(self._world, form, [each[2] for each in met])
                 self._learn_structure(piece, batch, have)
                 is_first = False
-            shares = _shares([int(each[0]) for each in met])
+            shares = _rows_per_rank([int(each[0]) for each in met])
             if piece is None:
-                yield OwnBatch(None, self._without_rows(), Making(0, self._in_columns, shares=shares))
+                yield RankBatch(
+                    None, self._make_empty_batch(), BatchOrigin(0, self._in_columns, shares=shares)
+                )
             else:
-                yield OwnBatch(piece, batch, making._replace(shares=shares))
+                yield RankBatch(piece, batch, making._replace(shares=shares))
 
-    def _next(self, read: Iterator[tuple[StreamedBatch, Any]]) -> tuple[StreamedBatch | None, Any]:
+    def _next_batch(self, read: Iterator[tuple[StreamedBatch, Any]]) -> tuple[StreamedBatch | None, Any]:
         return next(((piece, batch) for piece, batch in read if not piece.is_end), (None, None))
 
-    def _form(self, piece: StreamedBatch, batch: Any) -> str:
-        return form_of_batch(batch, in_columns=making_of(piece, collates=self._collates).in_columns)
+    def _batch_form(self, piece: StreamedBatch, batch: Any) -> str:
+        return describe_batch_types(
+            batch, in_columns=batch_origin_of(piece, collates=self._collates).in_columns
+        )
 
     def _learn_structure(self, piece: StreamedBatch | None, batch: Any, have: list[bool]) -> None:
         """Keep what a batch without rows looks like; a rank that has nothing at all learns it from another."""
         if piece is not None:
-            making = making_of(piece, collates=self._collates)
+            making = batch_origin_of(piece, collates=self._collates)
             self._in_columns = making.in_columns
             try:
-                self._empty = without_rows(batch, making)
+                self._empty = make_empty_batch(batch, making)
             except BatchError as error:  # only a rank that has none left needs one
                 self._uncut = error
         if all(have):
@@ -140,19 +150,19 @@ class RankStreams:
         source = have.index(True)
         sent = b""
         if self._world.rank == source:
-            sent = pack_rank_message([outline_of_batch(self._without_rows()), self._in_columns])
+            sent = pack_rank_message([outline_of_batch(self._make_empty_batch()), self._in_columns])
         found = self._world.share_bytes(sent, "what a batch of a stream looks like")[source]
         if piece is None:
             outline, self._in_columns = unpack_rank_message(found)
-            self._empty = move_batch(batch_of_outline(outline), self._device)
+            self._empty = move_batch(batch_from_outline(outline), self._device)
 
-    def _without_rows(self) -> Any:
+    def _make_empty_batch(self) -> Any:
         if self._uncut is not None:
-            raise no_rows_left("they can't be cut") from self._uncut
+            raise no_rows_error("they can't be cut") from self._uncut
         return self._empty
 
 
-def _num_rows(batch: Any, making: Making) -> int:
+def _num_rows(batch: Any, making: BatchOrigin) -> int:
     """Return how many rows a batch of this rank has."""
     try:
         count = try_count_examples(batch, making) if making.num_examples is None else making.num_examples
@@ -161,11 +171,11 @@ def _num_rows(batch: Any, making: Making) -> int:
     return _UNCOUNTED if count is None else count
 
 
-def _shares(numbers: Sequence[int]) -> tuple[int, ...] | None:
+def _rows_per_rank(numbers: Sequence[int]) -> tuple[int, ...] | None:
     return None if _UNCOUNTED in numbers else tuple(max(number, 0) for number in numbers)
 
 
-def _refuse_same(firsts: list[float]) -> None:
+def _refuse_same_samples(firsts: list[float]) -> None:
     """Raise a DataError where two ranks begin with the same samples."""
     known: dict[float, int] = {}
     for rank, first in enumerate(firsts):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from truestep.core.wording import error_line
 from truestep.engine.data.progress import note_sample
 from truestep.engine.data.randomness import SampleRandomness
-from truestep.engine.data.read_from import line_read_from
+from truestep.engine.data.read_from import describe_file_line
 
 if TYPE_CHECKING:
     from truestep.engine.data.streaming import SampleStream, StreamReading
@@ -45,23 +45,25 @@ class StreamReader:
         if self._iterator is None:
             # the same in every worker, up to the first sample: whoever shuffles files and then takes a
             # worker's part of them must come to the same shuffle everywhere
-            self.randomness.set_to(self.randomness.keys("stream", epoch, 0)[0])
-            self._iterator = self._opened(epoch)
-        keys = self._keys(epoch, count)
-        samples = list(islice(self._keyed(self._iterator, keys), count))
-        self.randomness.set_to(self.randomness.keys(f"{self._use} collate", epoch, self._position)[0])
+            self.randomness.set_generators(self.randomness.keys("stream", epoch, 0)[0])
+            self._iterator = self._open_iterator(epoch)
+        keys = self._next_sample_keys(epoch, count)
+        samples = list(islice(self._iterate_with_keys(self._iterator, keys), count))
+        self.randomness.set_generators(
+            self.randomness.keys(f"{self._randomness_use} collate", epoch, self._position)[0]
+        )
         self._position += len(samples)
         self._batches += 1
         return samples
 
     @property
-    def _use(self) -> str:
+    def _randomness_use(self) -> str:
         rank = self._reading.rank
         return f"stream {self.worker}" if rank is None else f"stream {self.worker} of rank {rank}"
 
-    def _keys(self, epoch: int, count: int) -> list[list[int]]:
+    def _next_sample_keys(self, epoch: int, count: int) -> list[list[int]]:
         """Return the keys of the next samples; of the first ones, those that are the same on all ranks, or in all workers."""
-        keys = self.randomness.keys(self._use, epoch, self._position, count)
+        keys = self.randomness.keys(self._randomness_use, epoch, self._position, count)
         if self._reading.rank is not None and (alike := self._reading.num_compared - self._position) > 0:
             shared = self.randomness.keys(f"stream {self.worker}", epoch, self._position, min(alike, count))
             keys = [*shared, *keys[len(shared) :]]
@@ -69,10 +71,10 @@ class StreamReader:
             keys = [*self.randomness.keys("stream", epoch, 0), *keys[1:]]
         return keys
 
-    def _keyed(self, iterator: Iterator[Any], keys: list[list[int]]) -> Iterator[Any]:
+    def _iterate_with_keys(self, iterator: Iterator[Any], keys: list[list[int]]) -> Iterator[Any]:
         for offset, row in enumerate(keys):
             note_sample(self._position + offset, self._position + offset)
-            self.randomness.set_to(row)
+            self.randomness.set_generators(row)
             try:
                 sample = next(iterator)
             except StopIteration:
@@ -80,12 +82,12 @@ class StreamReader:
             except Exception as error:
                 number = self._position + offset
                 error.add_note(
-                    f"This happened while sample {number} of the stream was read{line_read_from(error)}."
+                    f"This happened while sample {number} of the stream was read{describe_file_line(error)}."
                 )
                 raise
             yield sample
 
-    def _opened(self, epoch: int) -> Iterator[Any]:
+    def _open_iterator(self, epoch: int) -> Iterator[Any]:
         self._iterable = self._stream.iterable(epoch, goes_on=self._saved is not None)
         if self._saved is not None and not has_stream_state(self._iterable):
             iterator: Any = iter(self._iterable)
@@ -95,7 +97,7 @@ class StreamReader:
             self._iterable.load_state_dict(self._saved)
         return iter(self._iterable)
 
-    def is_first(self) -> bool:
+    def is_first_batch_read(self) -> bool:
         """Return whether the first batch was just read."""
         return self._batches == 1
 
@@ -111,14 +113,14 @@ class StreamReader:
         begin = time.perf_counter()
         if reader is None or self._batches % FEW or begin < self._due_at:
             return None
-        state = self._copied(reader)
+        state = self._copy_state(reader)
         if self._has_no_state:
             return None
         end = time.perf_counter()
         self._due_at = end + (end - begin) / SHARE_OF_TIME
         return {"position": self._position, "data": state, "ended": False}
 
-    def _copied(self, reader: Callable[[], Any]) -> Any:
+    def _copy_state(self, reader: Callable[[], Any]) -> Any:
         """Return a copy of the state, which a worker sends later, from another thread."""
         how = "taken"
         try:
@@ -129,7 +131,7 @@ class StreamReader:
             self._has_no_state = True
             self._stateless = f"its own state can't be {how} ({error_line(error)})"
 
-    def stateless_now(self) -> str:
+    def take_stateless_reason(self) -> str:
         """Return, once, why the stream can't be asked for its state; nothing where it can."""
         why, self._stateless = self._stateless, ""
         return why

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from truestep.checkpoints.tree import encode_state
 from truestep.core.errors import CheckpointError
-from truestep.core.system import close_off, open_connections
+from truestep.core.system import open_connections, redirect_all_to_devnull
 from truestep.core.wording import error_line
 from truestep.engine.data.options import DataOptions
-from truestep.engine.data.patience import WaitingError, WorkerPatience
+from truestep.engine.data.patience import WorkerPatience, WorkerWaitError
 from truestep.engine.data.stream_place import StreamPlace
 from truestep.engine.data.streaming import SampleStream, StreamBatches, StreamReading
 from truestep.engine.data.workers import WorkerPool
@@ -47,12 +47,12 @@ def try_stream_state(
             False, "its own state can't be tried without workers on this system: write num_workers=1"
         )
     try:
-        pool = WorkerPool(trying, len(start.workers), alone, patience=_patience(place))
+        pool = WorkerPool(trying, len(start.workers), alone, patience=_trial_patience(place))
         try:
             faults = [piece.fault for piece in pool.batches() if piece is not None and piece.fault]
         finally:
             pool.close()
-    except WaitingError as error:
+    except WorkerWaitError as error:
         return StateTrial(False, f"its own state was not tried ({error})", was_left=True)
     except Exception as error:  # noqa: BLE001 -- whatever it is, reading again needs no state
         return StateTrial(False, f"its own state could not be tried ({error_line(error)})")
@@ -68,20 +68,22 @@ def _options_of_trial(options: DataOptions) -> DataOptions | None:
     if not is_forked:
         return options if has_workers else None
     # where nobody asked for workers, nothing of the user's is done when they start
-    prepare = partial(_prepare, open_connections(), options.worker_init if has_workers else None)
+    prepare = partial(
+        _prepare_forked_process, open_connections(), options.worker_init if has_workers else None
+    )
     return dataclasses.replace(options, worker_init=prepare)
 
 
-def _prepare(
+def _prepare_forked_process(
     connections: Mapping[int, tuple[int, int]], user: Callable[[int], None] | None, worker: int
 ) -> None:
     """Prepare a forked process that reads beside this one: an answer that it took from a shared connection would be lost here."""
-    close_off(connections)
+    redirect_all_to_devnull(connections)
     if user is not None:
         user(worker)
 
 
-def _patience(place: StreamPlace) -> WorkerPatience:
+def _trial_patience(place: StreamPlace) -> WorkerPatience:
     """Return how long a trial may take: what reading took here, some times over."""
     if not place.seconds:  # nothing was read in this process
         return WorkerPatience(QUIET_UNKNOWN, MOST)

@@ -10,16 +10,16 @@ from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.read_digest import ReadRecord
 from truestep.engine.data.stream_trial import StateTrial
-from truestep.engine.data.streaming import BY_EPOCH_OF_WEBDATASET, SampleStream, is_of_library
+from truestep.engine.data.streaming import BY_EPOCH_OF_WEBDATASET, SampleStream, is_library_object
 from truestep.engine.processes.shares import RankShare
 
 _REPLAYED = "a resumed run reads its pass again from the front and compares that with what was trained on"
 _EVENING = {"streaming": "MosaicML Streaming", "litdata": "litdata"}  # repeat or drop samples
 
 
-def promise_of_stream(stream: SampleStream, trial: StateTrial | None) -> Choice:
+def stream_resume_choice(stream: SampleStream, trial: StateTrial | None) -> Choice:
     """Return what a resumed run does with it: as far as it is known, at first and when its state was tried."""
-    if stream.draws_from_clock:
+    if stream.has_unseeded_shuffle:
         return Choice(
             "promise",
             "can't be resumed",
@@ -37,7 +37,7 @@ def promise_of_stream(stream: SampleStream, trial: StateTrial | None) -> Choice:
     return Choice("promise", "exact, or refused", f"the data decides its order: {_REPLAYED}{known}")
 
 
-def state_not_tried(stream: SampleStream, why: str) -> str:
+def untried_state_message(stream: SampleStream, why: str) -> str:
     """Return what is said where the trial of a stream's state was ended before anything came of it."""
     return (
         f"this stream ({a_type(stream.data)}) counts as one without a state, so {_REPLAYED}: {why}. Where it should go on from its "
@@ -45,7 +45,7 @@ def state_not_tried(stream: SampleStream, why: str) -> str:
     )
 
 
-def cost_of_sharing(num_ranks: int) -> str:
+def shared_stream_cost_message(num_ranks: int) -> str:
     """Return what it costs that every rank reads a whole stream, and the word that saves it."""
     return (
         f"each of {num_ranks} ranks reads all of it and takes its own rows, which costs {num_ranks} times the reading; a stream "
@@ -53,15 +53,15 @@ def cost_of_sharing(num_ranks: int) -> str:
     )
 
 
-def choices_of_sharing(data: Any, share: RankShare, *, per_rank: bool) -> Iterator[Choice]:
+def stream_sharing_choices(data: Any, share: RankShare, *, per_rank: bool) -> Iterator[Choice]:
     """Yield how several ranks read a stream, and what its library does to make their parts even."""
     if share.size == 1:
         return
     if not per_rank:
-        yield Choice("reading", "whole", cost_of_sharing(share.size))
+        yield Choice("reading", "whole", shared_stream_cost_message(share.size))
         return
     yield Choice("reading", "per rank", "as asked: the order is one of the number of ranks, too")
-    for library in sorted(each for each in _EVENING if is_of_library(data, each)):
+    for library in sorted(each for each in _EVENING if is_library_object(data, each)):
         yield Choice(
             "samples",
             "some repeated or dropped",
@@ -70,7 +70,7 @@ def choices_of_sharing(data: Any, share: RankShare, *, per_rank: bool) -> Iterat
         )
 
 
-def difference_from_training(
+def changed_stream_message(
     stream: SampleStream, how: str, saved: dict[str, Any], *, is_accepted: bool
 ) -> str:
     """Return what is said where a stream gives other samples than were trained on."""
@@ -85,7 +85,7 @@ def difference_from_training(
     )
 
 
-def nothing_came(stream: SampleStream, epoch: int, options: DataOptions) -> str:
+def empty_stream_message(stream: SampleStream, epoch: int, options: DataOptions) -> str:
     """Return what is said of a pass that had no batch at all."""
     told = f"this stream ({a_type(stream.data)}) gave no batch in its pass {epoch + 1}, so nothing was read of it."
     if options.drop_last:
@@ -96,7 +96,7 @@ def nothing_came(stream: SampleStream, epoch: int, options: DataOptions) -> str:
     )
 
 
-def begins_untold(stream: SampleStream, epoch: int) -> str:
+def unknown_epoch_message(stream: SampleStream, epoch: int) -> str:
     """Return what is said where a process begins with a later pass of a stream that does not know which it is."""
     return (
         f"begins its pass {epoch + 1}, and nothing tells it so: can't be promised, unless it gives the same in every pass. "
@@ -104,9 +104,9 @@ def begins_untold(stream: SampleStream, epoch: int) -> str:
     )
 
 
-def where_it_differs(before: ReadRecord, again: ReadRecord) -> str:
+def difference_location(before: ReadRecord, again: ReadRecord) -> str:
     """Return between which batches two readings differ."""
-    same, other = before.differs_at(again) or (0, 1)
+    same, other = before.differing_batch_range(again) or (0, 1)
     if other == same + 1:
         return f"it differs from batch {other:,} on"
     return f"it differs between batches {same + 1:,} and {other:,}"

@@ -62,7 +62,7 @@ class SampleStream:
     def __init__(self, data: Any) -> None:
         self.data = data
         self.is_function = inspect.isroutine(data) or not hasattr(data, "__iter__")
-        self._takes_epoch = self.is_function and _wants_epoch(data)
+        self._takes_epoch = self.is_function and _takes_epoch_argument(data)
         self.reads_once = not self.is_function and isinstance(data, Iterator)
         self._was_read = False
 
@@ -79,7 +79,7 @@ class SampleStream:
     @property
     def advice(self) -> str:
         """Return what to write so that it gives the same samples when it is read again."""
-        if not self.is_function and is_of_library(self.data, "webdataset"):
+        if not self.is_function and is_library_object(self.data, "webdataset"):
             return BY_EPOCH_OF_WEBDATASET
         if self.is_function:
             where = "Let the function take epoch, and draw"
@@ -91,21 +91,21 @@ class SampleStream:
         )
 
     @property
-    def draws_from_clock(self) -> bool:
+    def has_unseeded_shuffle(self) -> bool:
         """Whether it is known to come in another order each time: webdataset's shuffles without a seed, its `resampled=`."""
-        if not is_of_library(self.data, "webdataset"):
+        if not is_library_object(self.data, "webdataset"):
             return False
         stages = getattr(self.data, "pipeline", ())
         # its shards drawn again and again
         if any(getattr(each, "deterministic", True) is False for each in stages):
             return True
-        options = [vars(each).get("kw", {}) for each in stages if _function_of(each) == "_shuffle"]
+        options = [vars(each).get("kw", {}) for each in stages if _stage_function_name(each) == "_shuffle"]
         return any(each.get("rng") is None and each.get("seed") is None for each in options)
 
     def iterable(self, epoch: int, *, goes_on: bool = False) -> Any:
         """Return the iterable of `epoch`; one that `goes_on` is given its state before it is read."""
         if self.is_function:
-            return self._made(epoch)
+            return self._make_iterable(epoch)
         if self.reads_once and self._was_read and not (goes_on and self.may_have_state):
             raise DataError(
                 f"data is {a_type(self.data)} that was read already, and can be read only once: "
@@ -117,7 +117,7 @@ class SampleStream:
             self.set_epoch(epoch)
         return self.data
 
-    def _made(self, epoch: int) -> Any:
+    def _make_iterable(self, epoch: int) -> Any:
         """Return what the function gives for an epoch."""
         made = self.data(epoch) if self._takes_epoch else self.data()
         if not hasattr(made, "__iter__") and not hasattr(made, "__getitem__"):
@@ -128,7 +128,7 @@ class SampleStream:
         return made
 
     @property
-    def is_told_epoch(self) -> bool:
+    def receives_epoch(self) -> bool:
         """Whether it learns which pass is read."""
         return self._takes_epoch or hasattr(self.data, "set_epoch")
 
@@ -139,12 +139,12 @@ class SampleStream:
             self.data.set_epoch(epoch)
 
 
-def is_of_library(data: Any, name: str) -> bool:
+def is_library_object(data: Any, name: str) -> bool:
     """Whether the class of an object, or one of those it is derived from, is a library's."""
     return any(kind.__module__.partition(".")[0] == name for kind in type(data).__mro__)
 
 
-def _function_of(stage: Any) -> str:
+def _stage_function_name(stage: Any) -> str:
     return getattr(getattr(stage, "f", None), "__name__", "")
 
 
@@ -159,7 +159,7 @@ BY_EPOCH_OF_WEBDATASET = (
 )
 
 
-def _wants_epoch(function: Callable[..., Any]) -> bool:
+def _takes_epoch_argument(function: Callable[..., Any]) -> bool:
     parameters = inspect.signature(function).parameters.values()
     return any(
         p.name == "epoch" or (p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD) for p in parameters
@@ -193,7 +193,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
         randomness = SampleRandomness(self._reading.seed, self._stream.data)
         reader = StreamReader(self._stream, self._reading, randomness, worker)
         if start.workers is None:
-            yield from self._pieces(reader)
+            yield from self._read_pieces(reader)
             return
         saved = start.workers[worker]
         if saved["ended"]:
@@ -201,13 +201,13 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
         if worker < start.turn and not start.only_compares:
             yield None  # in the place of a batch that was used before the stream was resumed
         reader.resume(saved)
-        fault = _difference_when_read_again(self._pieces(reader), saved["since"], saved["digest"])
+        fault = _reread_difference(self._read_pieces(reader), saved["since"], saved["digest"])
         if fault is not None:
             yield StreamedBatch(worker, None, None, "", None, None, fault=fault)
         if not start.only_compares:
-            yield from self._pieces(reader)
+            yield from self._read_pieces(reader)
 
-    def _pieces(self, reader: StreamReader) -> Iterator[StreamedBatch]:
+    def _read_pieces(self, reader: StreamReader) -> Iterator[StreamedBatch]:
         size = self._reading.batch_size
         while not reader.ended:
             begin = time.perf_counter()
@@ -218,16 +218,20 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
                 if not samples or (short and self._reading.drop_last):
                     yield StreamedBatch(reader.worker, None, 0, "", None, reader.state_if_due())
                     return
-                first = digest_samples(samples[: self._reading.num_compared]) if reader.is_first() else None
+                first = (
+                    digest_samples(samples[: self._reading.num_compared])
+                    if reader.is_first_batch_read()
+                    else None
+                )
                 batch = samples[0] if size is None else self._reading.collate(samples)
             number, digest = None if size is None else len(samples), digest_batch(batch)
             seconds, state = time.perf_counter() - begin, reader.state_if_due()
             yield StreamedBatch(
-                reader.worker, batch, number, digest, first, state, seconds, reader.stateless_now()
+                reader.worker, batch, number, digest, first, state, seconds, reader.take_stateless_reason()
             )
 
 
-def _difference_when_read_again(again: Iterator[StreamedBatch], count: int, digest: str) -> str | None:
+def _reread_difference(again: Iterator[StreamedBatch], count: int, digest: str) -> str | None:
     """Read `count` batches again, and return how they differ from those that were read before."""
     found = ""
     for number in range(count):
@@ -240,7 +244,7 @@ def _difference_when_read_again(again: Iterator[StreamedBatch], count: int, dige
     return f"its own state gives other batches: the {count:,} that were read behind it are not those that it gives now"
 
 
-def warned_of_duplicates(pieces: Iterator[StreamedBatch | None]) -> Iterator[StreamedBatch]:
+def warn_of_duplicates(pieces: Iterator[StreamedBatch | None]) -> Iterator[StreamedBatch]:
     """Warn when two workers begin with the same sample: each of them then reads the whole stream."""
     begun: dict[str, int] = {}
     for piece in pieces:

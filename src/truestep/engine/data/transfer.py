@@ -8,27 +8,27 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from truestep.core import structure
-from truestep.core.accelerator import CopyStream, is_host, runs_ahead, sends_without_waiting
+from truestep.core.accelerator import CopyStream, allows_non_blocking_copy, is_async_device, is_cpu_device
 
 
 def batches_to_device(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
     """Return `batches` with everything that can be moved on `device`."""
-    if is_host(device):
+    if is_cpu_device(device):
         return batches
-    if runs_ahead(device):
-        return _copied_ahead(batches, device)
+    if is_async_device(device):
+        return _copy_ahead(batches, device)
     return (move_batch(batch, device) for batch in batches)
 
 
 def move_batch(batch: Any, device: torch.device) -> Any:
     """Return `batch` on `device`; tensors and whatever has a method `to`, the rest as it is."""
-    unwaited = sends_without_waiting(device)
+    unwaited = allows_non_blocking_copy(device)
     return structure.map_batch_leaves(
         lambda leaf: leaf.to(device, non_blocking=unwaited) if hasattr(leaf, "to") else leaf, batch
     )
 
 
-def _copied_ahead(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
+def _copy_ahead(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
     """Copy the next batch while the current one is being used."""
     stream = CopyStream(device)
     waiting: list[Any] = []
@@ -38,13 +38,13 @@ def _copied_ahead(batches: Iterator[Any], device: torch.device) -> Iterator[Any]
         waiting.append(moved)
         # The next one is on its way when this one is handed out.
         if len(waiting) > 1:
-            yield _arrived(waiting.pop(0), stream)
+            yield _wait_for_copy(waiting.pop(0), stream)
     for moved in waiting:
-        yield _arrived(moved, stream)
+        yield _wait_for_copy(moved, stream)
 
 
-def _arrived(batch: Any, stream: CopyStream) -> Any:
+def _wait_for_copy(batch: Any, stream: CopyStream) -> Any:
     leaves = [leaf for _, leaf in structure.batch_leaves(batch)]
     parts = [part for leaf in leaves for part in (leaf if isinstance(leaf, PackedSequence) else (leaf,))]
-    stream.hand_over(part for part in parts if isinstance(part, torch.Tensor))
+    stream.hand_to_current_stream(part for part in parts if isinstance(part, torch.Tensor))
     return batch

@@ -14,19 +14,19 @@ class UnsentBatch(NamedTuple):
     message: str
 
 
-def send_why_in_place_of_batches() -> None:
+def send_reasons_for_unsent_batches() -> None:
     """Have this worker send an `UnsentBatch` for each batch that can't be sent."""
-    queues.Queue._on_queue_feeder_error = _send_why  # type: ignore[attr-defined]  # a static method there: as a function it gets the queue
+    queues.Queue._on_queue_feeder_error = _send_failure_reason  # type: ignore[attr-defined]  # a static method there: as a function it gets the queue
 
 
-def _send_why(queue: Any, error: Exception, item: Any) -> None:
+def _send_failure_reason(queue: Any, error: Exception, item: Any) -> None:
     """Called in the thread that sends, before the next item: behind a stream's end, say, torch would not look for this one."""
     if isinstance(item, tuple) and len(item) == 2:  # the batch's number, and the batch
         queue._sem.acquire(block=False)  # which was released with the item that is not sent
-        queue._buffer.appendleft((item[0], UnsentBatch(_sentence(error))))
+        queue._buffer.appendleft((item[0], UnsentBatch(_unsent_batch_message(error))))
 
 
-def _sentence(error: Exception) -> str:
+def _unsent_batch_message(error: Exception) -> str:
     begin = f"a batch could not be sent from its worker process: {type(error).__name__}: {str(error).strip().rstrip('.')}. "
     if _OF_FILES in str(error) or (isinstance(error, OSError) and error.errno == errno.EMFILE):
         return begin + (

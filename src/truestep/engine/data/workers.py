@@ -17,15 +17,15 @@ from torch.multiprocessing.reductions import shared_cache
 from torch.utils.data import DataLoader, IterableDataset
 
 from truestep.core import structure
-from truestep.core.accelerator import is_host
+from truestep.core.accelerator import is_cpu_device
 from truestep.core.errors import DataError
 from truestep.core.system import WORKER_ENDED
 from truestep.engine.choices import Choice
-from truestep.engine.data.changed import data_marks
+from truestep.engine.data.changed import data_change_markers
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchRequest
-from truestep.engine.data.parcel import Parcel, pack, unpack
-from truestep.engine.data.patience import POLL_SECONDS, WaitingError, WorkerPatience
+from truestep.engine.data.parcel import PackedBatch, pack_batch, unpack_batch
+from truestep.engine.data.patience import POLL_SECONDS, WorkerPatience, WorkerWaitError
 from truestep.engine.data.progress import WorkerProgress, prepare_worker
 from truestep.engine.data.unsent import UnsentBatch
 
@@ -43,15 +43,15 @@ class PinnedBatch:
 
     def pin_memory(self) -> "PinnedBatch":
         """Return the batch with its tensors in page-locked memory."""
-        batch = unpack(self.batch) if isinstance(self.batch, Parcel) else self.batch
-        return PinnedBatch(structure.map_batch_leaves(_pinned, batch))
+        batch = unpack_batch(self.batch) if isinstance(self.batch, PackedBatch) else self.batch
+        return PinnedBatch(structure.map_batch_leaves(_pin_leaf, batch))
 
 
-def _pinned(leaf: Any) -> Any:
+def _pin_leaf(leaf: Any) -> Any:
     return leaf.pin_memory() if hasattr(leaf, "pin_memory") else leaf
 
 
-class _Feed:
+class _RequestSampler:
     """The requests for the workers; torch's loader reads it as its sampler."""
 
     def __init__(self) -> None:
@@ -75,11 +75,11 @@ class WorkerPool:
     ) -> None:
         self._arguments = dataset, num_workers, options, pin
         self._patience = patience  # None: a batch takes as long as it takes
-        self._feed = _Feed()
+        self._feed = _RequestSampler()
         try:
             self._progress = WorkerProgress(num_workers, options.start_method)
         except OSError as error:  # its table is shared memory
-            raise _not_started(num_workers, error) from error
+            raise _workers_not_started_error(num_workers, error) from error
         self._loader: DataLoader[Any] | None = None
         self._iterator: Any = None
         self._copied: list[object] = []
@@ -102,7 +102,7 @@ class WorkerPool:
 
     def _batches_from_workers(self, requests: Iterator[BatchRequest]) -> Iterator[Any]:
         self._feed.requests = requests
-        self._start()
+        self._start_workers()
         while True:
             try:
                 with worker_deaths_raised:
@@ -111,29 +111,29 @@ class WorkerPool:
             except StopIteration:
                 return
             except RuntimeError as error:
-                if self._may_wait_on(error):
+                if self._can_keep_waiting(error):
                     continue
-                self._explain(str(error), error)
+                self._explain_worker_death(str(error), error)
                 raise
             except (EOFError, ConnectionError) as error:  # killed while a batch of its was being fetched
-                self._explain(self._ended(), error)
+                self._explain_worker_death(self._ended_workers_message(), error)
                 raise
             if isinstance(batch, UnsentBatch):
                 raise DataError(batch.message)
-            if isinstance(batch, Parcel):
-                yield unpack(batch)
+            if isinstance(batch, PackedBatch):
+                yield unpack_batch(batch)
             else:
                 yield batch.batch if isinstance(batch, PinnedBatch) else batch
 
     def _new_loader(self) -> DataLoader[Any]:
         dataset, num_workers, options, pin = self._arguments
-        with _quiet():
+        with _suppress_worker_warnings():
             return DataLoader(
                 dataset,
                 batch_size=None,
                 sampler=None if isinstance(dataset, IterableDataset) else self._feed,
                 num_workers=num_workers,
-                collate_fn=_packed_to_be_pinned if pin else pack,
+                collate_fn=_pack_for_pinning if pin else pack_batch,
                 pin_memory=pin,
                 worker_init_fn=partial(prepare_worker, self._progress, options.worker_init),
                 multiprocessing_context=options.start_method,
@@ -143,15 +143,17 @@ class WorkerPool:
                 timeout=POLL_SECONDS if self._patience else 0.0,
             )
 
-    def _start(self) -> None:
+    def _start_workers(self) -> None:
         """Start the workers or, where they run already, give them the new requests."""
-        marks = data_marks(self._arguments[0].dataset) if hasattr(self._arguments[0], "dataset") else []
+        marks = (
+            data_change_markers(self._arguments[0].dataset) if hasattr(self._arguments[0], "dataset") else []
+        )
         if self._loader is not None and marks != self._copied:
             self.close()
         if self._loader is None:
             self._loader, self._copied = self._new_loader(), marks
         try:
-            with _quiet(), worker_deaths_raised:
+            with _suppress_worker_warnings(), worker_deaths_raised:
                 self._iterator = iter(self._loader)
             defer_worker_deaths()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -162,24 +164,24 @@ class WorkerPool:
                 "module, open files and connections in the first __getitem__, or write num_workers=0."
             ) from error
         except (OSError, RuntimeError) as error:
-            self._explain(str(error), error)  # one of those that run already is dead
+            self._explain_worker_death(str(error), error)  # one of those that run already is dead
             self.close()
-            raise _not_started(self._arguments[1], error) from error
+            raise _workers_not_started_error(self._arguments[1], error) from error
 
-    def _may_wait_on(self, error: RuntimeError) -> bool:
+    def _can_keep_waiting(self, error: RuntimeError) -> bool:
         """Whether torch says that no batch has come yet, and the workers are worth waiting for; those that are not are killed."""
         if self._patience is None or not str(error).startswith("DataLoader timed out"):
             return False
         workers = getattr(self._iterator, "_workers", [])
         try:
             self._patience.check(self._progress.places(), [each.pid for each in workers])
-        except WaitingError:
+        except WorkerWaitError:
             for each in workers:
                 each.kill()  # torch would give it five seconds to end by itself
             raise
         return True
 
-    def _ended(self) -> str:
+    def _ended_workers_message(self) -> str:
         """Return, in torch's words, which workers have ended; empty if none has."""
         workers = getattr(self._iterator, "_workers", [])
         for worker in workers:
@@ -187,13 +189,13 @@ class WorkerPool:
         ended = [worker for worker in workers if worker.exitcode is not None]
         return "; ".join(f"DataLoader worker (pid {w.pid}) ended with {w.exitcode}" for w in ended)
 
-    def _explain(self, message: str, error: Exception) -> None:
+    def _explain_worker_death(self, message: str, error: Exception) -> None:
         """Say which samples were being loaded when a worker was killed."""
         if not message.startswith("DataLoader worker"):
             return
         self.close()
         raise DataError(
-            f"a worker process died {self._progress.sentence(message)}: {message.strip().rstrip('.')}. "
+            f"a worker process died {self._progress.describe_workers(message)}: {message.strip().rstrip('.')}. "
             "Most often the machine was out of memory, or native code crashed. Load that sample with "
             "num_workers=0 to see, or write fewer workers or a smaller prefetch."
         ) from error
@@ -207,7 +209,7 @@ class WorkerPool:
             end()
 
 
-def _not_started(num_workers: int, error: Exception) -> DataError:
+def _workers_not_started_error(num_workers: int, error: Exception) -> DataError:
     return DataError(
         f"the {num_workers} worker processes can't be started: {str(error).strip().rstrip('.')}. The system ran out of "
         "processes or threads (ulimit -u), of memory, or of shared memory (/dev/shm; docker run --shm-size). Write fewer workers, "
@@ -215,8 +217,8 @@ def _not_started(num_workers: int, error: Exception) -> DataError:
     )
 
 
-def _packed_to_be_pinned(batch: Any) -> PinnedBatch:
-    return PinnedBatch(pack(batch))
+def _pack_for_pinning(batch: Any) -> PinnedBatch:
+    return PinnedBatch(pack_batch(batch))
 
 
 def _forget_received_storages() -> None:
@@ -230,7 +232,7 @@ def _forget_received_storages() -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _suppress_worker_warnings() -> Iterator[None]:
     """Leave out what torch and python say about a number of workers that was chosen on purpose."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create")
@@ -243,17 +245,17 @@ def _quiet() -> Iterator[None]:
 
 def choose_num_workers(sample_seconds: float, num_samples: int, device: torch.device) -> Choice:
     """Return how many workers "auto" means: none for cheap samples, else a share of the processors."""
-    from truestep.machine.environment.container import read_container, usable_cpus
+    from truestep.machine.environment.container import read_container_limits, usable_cpus
 
     # torchrun's variable: so many processes of this machine choose workers now
-    cpus = usable_cpus(read_container()) // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    cpus = usable_cpus(read_container_limits()) // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     cost = f"a sample takes {sample_seconds * 1e6:,.0f} µs, an epoch's {sample_seconds * num_samples:,.1f} s"
     if sample_seconds < CHEAP_SAMPLE_SECONDS or sample_seconds * num_samples < CHEAP_EPOCH_SECONDS:
         return Choice("workers", "0", f"{cost}: less than handing them over costs")
     if cpus < 2:
         return Choice("workers", "0", f"{cost}, but there is one processor")
     # on a CPU the model needs processors too
-    count = min(MOST_WORKERS, cpus - 1 if not is_host(device) else cpus // 2)
+    count = min(MOST_WORKERS, cpus - 1 if not is_cpu_device(device) else cpus // 2)
     return Choice("workers", str(count), f"{cost}; {cpus} processors, training on {device.type}")
 
 
@@ -262,7 +264,7 @@ def choose_num_workers(sample_seconds: float, num_samples: int, device: torch.de
 # found then.
 
 
-class _RaisedDeaths(threading.local):
+class _WorkerDeathsRaised(threading.local):
     """Within this block a worker's death is raised at once, as torch's RuntimeError, also one that came before."""
 
     is_on = False
@@ -279,7 +281,7 @@ class _RaisedDeaths(threading.local):
         self.is_on = False
 
 
-worker_deaths_raised = _RaisedDeaths()
+worker_deaths_raised = _WorkerDeathsRaised()
 _of_torch: Any = None
 
 
@@ -290,15 +292,15 @@ def defer_worker_deaths() -> None:
         return
     current = signal.getsignal(WORKER_ENDED)
     if (
-        current is _handle
+        current is _handle_child_signal
         or not callable(current)
         or threading.current_thread() is not threading.main_thread()
     ):
         return
     _of_torch = current
-    signal.signal(WORKER_ENDED, _handle)
+    signal.signal(WORKER_ENDED, _handle_child_signal)
 
 
-def _handle(number: int, frame: FrameType | None) -> None:
+def _handle_child_signal(number: int, frame: FrameType | None) -> None:
     if worker_deaths_raised.is_on:
         _of_torch(number, frame)

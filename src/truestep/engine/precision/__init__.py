@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modes of precision, one file each; this table is the closed set of them."""
 
-from truestep.core.errors import OptionError, nearest_names
+from truestep.core.errors import OptionError, names_hint
 from truestep.engine.precision.base import Precision
 from truestep.engine.precision.bf16 import BF16
 from truestep.engine.precision.bf16_mixed import BF16_MIXED
@@ -36,7 +36,7 @@ def precision_named(name: str) -> Precision:
     word = str(name).removeprefix("torch.").lower().replace("_", "-")
     meant = next((mode for mode, words in _USUALLY_MEANT.items() if word in words.split()), None)
     if meant is None:
-        raise OptionError(f"There is no precision {name!r}. {nearest_names(word, known)}")
+        raise OptionError(f"There is no precision {name!r}. {names_hint(word, known)}")
     half, _, mixed = meant.partition("-")
     besides = f' "{half}" is another mode: it keeps the weights in 16 bits too, where small updates are lost.'
     raise OptionError(

@@ -80,7 +80,7 @@ class Scaler:
             # What torch.amp.GradScaler itself calls: one pass that multiplies and checks.
             torch._amp_foreach_non_finite_check_and_unscale_(same_kind, self.found_inf, inverse)
 
-    def adapt(self, empty: Tensor | None = None) -> None:
+    def update_loss_scale(self, empty: Tensor | None = None) -> None:
         """Grow or back off after an update, by its `found_inf`; leave it as it was where `empty` (0 or 1, on the device) is set."""
         if not self.options.dynamic:
             return

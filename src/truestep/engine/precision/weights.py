@@ -15,7 +15,7 @@ from truestep.engine.precision.base import Precision
 
 
 @contextmanager
-def precision_back_after_error(module: nn.Module) -> Iterator[None]:
+def restore_weights_on_error(module: nn.Module) -> Iterator[None]:
     """Give the module its own weights back if what follows fails: what was rounded to half precision could not be undone."""
     # `.data` throughout: the user's Parameter objects stay what they are, tied ones tied.
     kept = [(tensor, tensor.data) for tensor in (*module.parameters(), *module.buffers())]

@@ -37,13 +37,13 @@ def ask_rank_store(question: Callable[[], T], seconds: float) -> T:
     found: list[T] = []
     errors: list[Exception] = []
 
-    def wait() -> None:
+    def collect_answer() -> None:
         try:
             found.append(question())
         except Exception as error:  # noqa: BLE001 -- raised again where it was asked
             errors.append(error)
 
-    start_store_thread(wait, "truestep-store").join(seconds)
+    start_store_thread(collect_answer, "truestep-store").join(seconds)
     if errors:
         raise errors[0]
     if not found:

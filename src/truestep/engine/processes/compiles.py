@@ -10,7 +10,7 @@ from truestep.engine.processes.world import World
 _told: WeakSet[World] = WeakSet()
 
 
-def tell_of_compiles(world: World) -> None:
+def announce_compiles(world: World) -> None:
     """Tell the other ranks from now on whenever torch compiles in this process."""
     if world in _told:
         return
@@ -19,12 +19,12 @@ def tell_of_compiles(world: World) -> None:
     _told.add(world)
     here, stack = ref(world), ExitStack()
 
-    def begins(_: Any) -> None:
+    def note_compile_start(_: Any) -> None:
         if (known := here()) is not None and known.is_open:
             stack.enter_context(known.busy("compiling"))
 
-    def ends(_: Any) -> None:
+    def note_compile_end(_: Any) -> None:
         stack.close()
 
-    on_compile_start(begins)
-    on_compile_end(ends)
+    on_compile_start(note_compile_start)
+    on_compile_end(note_compile_end)

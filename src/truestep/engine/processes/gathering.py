@@ -39,11 +39,11 @@ def gather(tensor: Tensor, *, with_first: bool = False) -> Tensor | tuple[Tensor
         return (tensor, 0) if with_first else tensor
     counts = [int(count) for (count,) in world.meet("ts.gather", len(tensor))]
     world.num_gathered += 1
-    rows: Tensor = _Exchange.apply(tensor, world, counts, True)  # type: ignore[no-untyped-call]
+    rows: Tensor = _RowExchange.apply(tensor, world, counts, True)  # type: ignore[no-untyped-call]
     return (rows, sum(counts[: world.rank])) if with_first else rows
 
 
-def _padded(tensor: Tensor, num_rows: int) -> Tensor:
+def _pad_rows(tensor: Tensor, num_rows: int) -> Tensor:
     padded = tensor.new_zeros((num_rows, *tensor.shape[1:]))
     padded[: len(tensor)] = tensor
     return padded
@@ -53,7 +53,7 @@ def gather_all_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
     """Return the rows of all ranks, of which each has so many; without gradients."""
     # all_gather takes tensors of one shape from all ranks
     most = max(*counts, 1)
-    sent = torch.view_as_real(_padded(tensor, most)) if tensor.is_complex() else _padded(tensor, most)
+    sent = torch.view_as_real(_pad_rows(tensor, most)) if tensor.is_complex() else _pad_rows(tensor, most)
     found = [torch.empty_like(sent) for _ in counts]
     work = world.begin(lambda: dist.all_gather(found, sent, group=world.links.data, async_op=True))
     world.wait_all([work], "ts.gather")
@@ -61,7 +61,7 @@ def gather_all_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
     return torch.view_as_complex(rows) if tensor.is_complex() else rows
 
 
-def _own_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
+def _reduce_own_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
     # a copy, since it is summed in place and autograd may hand the same gradient to others
     total = tensor.contiguous().clone()
     flat = torch.view_as_real(total) if total.is_complex() else total
@@ -70,7 +70,7 @@ def _own_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
     return total[first : first + counts[world.rank]]
 
 
-class _Exchange(torch.autograd.Function):
+class _RowExchange(torch.autograd.Function):
     """Rows of one process to rows of all (`gathers`), or the sum over all of what they have for this one's rows.
 
     Each is the other's backward.
@@ -79,8 +79,8 @@ class _Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, world: World, counts: list[int], gathers: bool) -> Tensor:
         ctx.back = world, counts, not gathers
-        return (gather_all_rows if gathers else _own_rows)(tensor, world, counts)
+        return (gather_all_rows if gathers else _reduce_own_rows)(tensor, world, counts)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        return _Exchange.apply(gradient, *ctx.back), None, None, None  # type: ignore[no-untyped-call]
+        return _RowExchange.apply(gradient, *ctx.back), None, None, None  # type: ignore[no-untyped-call]

@@ -20,13 +20,13 @@ class LeftLoop:
 
     def told(self) -> str:
         """Return what is said of it beside this rank's place, or nothing."""
-        return f", {ENDED_ITS_LOOP}{self._what}" if self._is_new else ""
+        return f", {ENDED_ITS_LOOP}{self._what}" if self._is_recent else ""
 
     @property
     def status(self) -> int:
         """The status that this process exits with where the ranks can't go on: that of its `sys.exit`, never 0."""
-        return self._status if self._is_new else 1
+        return self._status if self._is_recent else 1
 
     @property
-    def _is_new(self) -> bool:
+    def _is_recent(self) -> bool:
         return self._num_begun() - self._at <= 1

@@ -27,7 +27,7 @@ GRACE_SECONDS = 6.0  # for gloo to say itself that a rank's process is gone
 TOLD_GRACE_SECONDS = 1.5
 
 
-class _Seen(NamedTuple):
+class _Observation(NamedTuple):
     at: float
     signs: list[RankSignOfLife]
 
@@ -35,13 +35,13 @@ class _Seen(NamedTuple):
 _Cause = tuple[int | None, str]
 
 
-class RankGone:
+class RankAbsence:
     """How long a rank's process has been gone, or elsewhere; gloo mostly says so itself, and is given its time to."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
-    def for_long(self, gone: _Cause | None, *, is_told: bool = False) -> _Cause | None:
+    def confirmed_absence(self, gone: _Cause | None, *, is_told: bool = False) -> _Cause | None:
         """Return the rank that is gone as of this look, and what is to be said of it, once it has been so for long enough."""
         now, grace = time.monotonic(), TOLD_GRACE_SECONDS if is_told else GRACE_SECONDS
         self._since = None if gone is None else self._since or now
@@ -62,18 +62,18 @@ class RankLookout:
     def __init__(self, world: "World", what: str, meeting: int, since: float) -> None:
         self._world, self._what, self._meeting = world, what, meeting
         self._begun = self._since = since
-        self._seen: _Seen | None = None
-        self._gone = RankGone()
+        self._seen: _Observation | None = None
+        self._gone = RankAbsence()
 
     def look(self) -> tuple[int | None, str] | None:
         """Give a sign of life; return the rank that is the cause (None: all together) and what is to be said of it."""
         world, now = self._world, time.monotonic()
-        where = place_of_rank(world)
+        where = describe_rank_place(world)
         world.ask(lambda: world.notes.waits(self._meeting, self._what, now - self._begun, where))
-        if self._is_elsewhere(world.ask(lambda: world.notes.waiting((world.rank + 1) % world.size))):
-            return None, self._all_apart()
+        if self._is_at_other_place(world.ask(lambda: world.notes.waiting((world.rank + 1) % world.size))):
+            return None, self._ranks_apart_text()
         # once in some hundred kills gloo says nothing of it
-        if (gone := self._gone.for_long(world.notes.gone())) is not None:
+        if (gone := self._gone.confirmed_absence(world.notes.find_gone_rank())) is not None:
             return gone
         if now - self._since <= world.timeout_seconds:
             return None
@@ -81,18 +81,18 @@ class RankLookout:
         absent = [rank for rank, sign in enumerate(signs) if sign.meeting != self._meeting]
         late = next((rank for rank in absent if rank != world.rank and signs[rank].busy is None), None)
         if late is not None:
-            return self._did_not_come(late, signs[late])
-        return self._looked_twice(_Seen(now, signs), absent)
+            return self._late_rank_report(late, signs[late])
+        return self._find_cause_after_two_looks(_Observation(now, signs), absent)
 
-    def _is_elsewhere(self, sign: RankSignOfLife) -> bool:
+    def _is_at_other_place(self, sign: RankSignOfLife) -> bool:
         return sign.meeting == self._meeting and sign.place != self._what
 
-    def _all_apart(self) -> str:
+    def _ranks_apart_text(self) -> str:
         signs = self._world.ask(self._world.notes.signs)
         waits = [(rank, sign) for rank, sign in enumerate(signs) if sign.meeting == self._meeting]
-        return ranks_are_apart({rank: f"{sign.place}, {sign.where}" for rank, sign in waits})
+        return ranks_apart_message({rank: f"{sign.place}, {sign.where}" for rank, sign in waits})
 
-    def _looked_twice(self, now: _Seen, absent: list[int]) -> tuple[int, str] | None:
+    def _find_cause_after_two_looks(self, now: _Observation, absent: list[int]) -> tuple[int, str] | None:
         world = self._world
         if self._seen is None:
             self._seen = now
@@ -101,52 +101,52 @@ class RankLookout:
         before, self._seen = self._seen, now
         for rank, (sign, old) in enumerate(zip(now.signs, before.signs, strict=True)):
             if rank != world.rank and sign == old:
-                return self._shows_no_life(rank, sign)
+                return self._silent_rank_report(rank, sign)
         if absent:  # busy, and at it: its time begins again
             self._since, self._seen = now.at, None
         elif min(sign.seconds for sign in now.signs) >= world.timeout_seconds:
-            return self._nothing_arrives()
+            return self._network_failure_report()
         return None
 
-    def _did_not_come(self, rank: int, sign: RankSignOfLife) -> tuple[int, str]:
+    def _late_rank_report(self, rank: int, sign: RankSignOfLife) -> tuple[int, str]:
         ahead = sign.meeting > self._meeting
         waits = f"waits for {sign.place}" if ahead else "is still at work elsewhere"
-        return self._text(
+        return self._rank_report(
             rank,
-            f"{DID_NOT_COME} {self._what} within {self._limit}: it {self._trouble(rank) or waits}. Every rank must come to "
+            f"{DID_NOT_COME} {self._what} within {self._timeout_text}: it {self._trouble(rank) or waits}. Every rank must come to "
             "the same updates, evaluations and ends of passes; for work that takes longer write ts.Run(timeout_seconds=...)",
         )
 
-    def _shows_no_life(self, rank: int, sign: RankSignOfLife) -> tuple[int, str]:
+    def _silent_rank_report(self, rank: int, sign: RankSignOfLife) -> tuple[int, str]:
         did = f"was busy ({sign.busy})" if sign.busy is not None else f"had come to {self._what}"
         why = self._trouble(rank) or "hangs, or its machine is out of reach"
         still = f"{SHOWS_NO_LIFE} for {STILL_SECONDS:g} seconds"
-        return self._text(rank, f"{did}, and {still}: it {why}")
+        return self._rank_report(rank, f"{did}, and {still}: it {why}")
 
-    def _nothing_arrives(self) -> tuple[int, str]:
-        return self._text(
+    def _network_failure_report(self) -> tuple[int, str]:
+        return self._rank_report(
             self._world.rank,
-            f"and all others have come to {self._what}, and what they send each other has not arrived within {self._limit}: "
+            f"and all others have come to {self._what}, and what they send each other has not arrived within {self._timeout_text}: "
             "the network between them is cut, or too slow for it (then write ts.Run(timeout_seconds=...))",
         )
 
     @property
-    def _limit(self) -> str:
+    def _timeout_text(self) -> str:
         return f"{self._world.timeout_seconds:g} seconds"
 
     def _trouble(self, rank: int) -> str | None:
         return self._world.notes.processes[rank].trouble
 
-    def _text(self, rank: int, what: str) -> tuple[int, str]:
+    def _rank_report(self, rank: int, what: str) -> tuple[int, str]:
         return rank, self._world.notes.describe(rank, what)
 
 
-def place_of_rank(world: "World") -> str:
+def describe_rank_place(world: "World") -> str:
     """Return the line of the user's code that waits, the step, and what ended this rank's loop just before."""
     return f"{line_of_user_code() or 'at its end'} (step {world.step}){world.left_loop.told()}"
 
 
-def ranks_are_apart(places: Mapping[int, str]) -> str:
+def ranks_apart_message(places: Mapping[int, str]) -> str:
     """Say that the ranks have come to different places: by rank, for what, in which line and at which step."""
     listed = "; ".join(f"rank {rank}: {place}" for rank, place in places.items())
     updating, measuring = (
@@ -178,7 +178,7 @@ CALL_OF_ALL = "A call of torch.distributed is one that all ranks make: take it o
 _TORCHS = f"{os.sep}torch{os.sep}distributed{os.sep}"
 
 
-def call_of_torch(frames: Iterable[FrameType]) -> str | None:
+def distributed_call_name(frames: Iterable[FrameType]) -> str | None:
     """Return the name of what was called of torch.distributed, given the frames from within outward; None where nothing was."""
     codes = (frame.f_code for frame in frames)
     names = [
@@ -192,14 +192,14 @@ def rank_heartbeat(write: Callable[[int], None]) -> Iterator[None]:
     """Have a thread write a number that grows, every second, as long as this process lives."""
     done = threading.Event()
 
-    def renew() -> None:
+    def write_heartbeats() -> None:
         count = 0
         with suppress(RuntimeError, OSError):  # the store is gone: whoever waits for it says so
             while not done.wait(RENEWED_SECONDS):
                 count += 1
                 write(count)
 
-    thread = start_store_thread(renew, "truestep-busy")
+    thread = start_store_thread(write_heartbeats, "truestep-busy")
     try:
         yield
     finally:

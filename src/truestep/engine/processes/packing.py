@@ -19,8 +19,8 @@ def pack_rank_message(tree: Any) -> bytes:
     """Return a tree of tensors and plain values as bytes."""
     tensors: list[bytes] = []
     try:
-        text = json.dumps(_with_places(tree, tensors)).encode()
-    except _OtherError:  # torch takes more kinds of values, and ten times as long
+        text = json.dumps(_encode_tree(tree, tensors)).encode()
+    except _UnpackableError:  # torch takes more kinds of values, and ten times as long
         buffer = io.BytesIO(_AS_SAVED)
         buffer.seek(1)
         torch.save(tree, buffer)
@@ -32,7 +32,7 @@ def unpack_rank_message(data: bytes) -> Any:
     """Return the tree that `pack_rank_message` was given, on the CPU."""
     if data[:1] == _AS_JSON:
         end = 9 + int.from_bytes(data[1:9], "little")
-        return _with_tensors(json.loads(data[9:end]), memoryview(data)[end:])
+        return _decode_tree(json.loads(data[9:end]), memoryview(data)[end:])
     with warnings.catch_warnings():
         # torch 2.14 says that it checks the indices, which takes time for large ones: these are small
         warnings.filterwarnings("ignore", "Validating sparse tensor", UserWarning)
@@ -40,31 +40,31 @@ def unpack_rank_message(data: bytes) -> Any:
         return torch.load(io.BytesIO(data[1:]), map_location="cpu", weights_only=True)
 
 
-class _OtherError(Exception):
+class _UnpackableError(Exception):
     """There is something in a tree that JSON and plain tensors don't tell."""
 
 
-def _with_places(tree: Any, tensors: list[bytes]) -> Any:
+def _encode_tree(tree: Any, tensors: list[bytes]) -> Any:
     """Return a tree for JSON, where lists hold everything that is not plain: a word, and what it needs."""
     if type(tree) in _PLAIN:
         return tree
     if type(tree) is dict and all(type(key) is str for key in tree):
-        return {key: _with_places(value, tensors) for key, value in tree.items()}
+        return {key: _encode_tree(value, tensors) for key, value in tree.items()}
     if type(tree) is list or type(tree) is tuple:
         if set(map(type, tree)) <= {int}:  # the state of a generator has hundreds
             return [type(tree).__name__ + "s of plain", tree]
-        return [type(tree).__name__, *[_with_places(value, tensors) for value in tree]]
+        return [type(tree).__name__, *[_encode_tree(value, tensors) for value in tree]]
     if type(tree) in (Tensor, torch.nn.Parameter) and tree.layout is torch.strided and not tree.is_quantized:
         begin = sum(map(len, tensors))
         flat = tree.detach().cpu().resolve_conj().resolve_neg().contiguous()
         tensors.append(bytes_of_contiguous(flat).numpy().tobytes())
         return ["tensor", str(tree.dtype).removeprefix("torch."), list(tree.shape), begin, len(tensors[-1])]
-    raise _OtherError
+    raise _UnpackableError
 
 
-def _with_tensors(tree: Any, memory: memoryview) -> Any:
+def _decode_tree(tree: Any, memory: memoryview) -> Any:
     if isinstance(tree, dict):
-        return {key: _with_tensors(value, memory) for key, value in tree.items()}
+        return {key: _decode_tree(value, memory) for key, value in tree.items()}
     if not isinstance(tree, list):
         return tree
     match tree:
@@ -77,7 +77,7 @@ def _with_tensors(tree: Any, memory: memoryview) -> Any:
         case ["tuples of plain", values]:
             return tuple(values)
         case ["list", *values]:
-            return [_with_tensors(value, memory) for value in values]
+            return [_decode_tree(value, memory) for value in values]
         case ["tuple", *values]:
-            return tuple(_with_tensors(value, memory) for value in values)
+            return tuple(_decode_tree(value, memory) for value in values)
     raise AssertionError

@@ -36,10 +36,10 @@ def ask_others_when_pickled(mesh: Any, world: World) -> None:
     from torch.distributed.tensor import DTensor
 
     _worlds[mesh] = world
-    copyreg.pickle(DTensor, _reduced)
+    copyreg.pickle(DTensor, _reduce_tensor)
 
 
-def _reduced(tensor: Any) -> Any:
+def _reduce_tensor(tensor: Any) -> Any:
     world = _worlds.get(tensor.device_mesh)
     is_copied = sys._getframe(1).f_globals.get("__name__") == "copy"  # which may ask as pickle does
     if (
@@ -51,7 +51,7 @@ def _reduced(tensor: Any) -> Any:
 
 
 def _refuse_part_alone(world: World, tensor: Any) -> None:
-    file = _file_written()
+    file = _torch_save_target()
     part = f"Of a weight of shape {tuple(tensor.shape)} it has the part {tuple(tensor._local_tensor.shape)}, and so of all. {WHOLE}"
     here = f"rank {world.rank} pickles divided weights at {line_of_user_code()}"
     try:
@@ -71,9 +71,9 @@ def _files_of_others(world: World, file: str | None) -> list[str | None] | None:
     notes = world.notes
     until = time.monotonic() + WAITS_SECONDS
     while time.monotonic() < until:
-        gone = notes.gone()  # asked before it is read what a rank has left
+        gone = notes.find_gone_rank()  # asked before it is read what a rank has left
         # written and read at once: rank 0, which may hold the store, ends soon where this is behind the loop
-        found, signs = ask_rank_store(lambda: notes.pickles(world.num_begun, file), WAITS_SECONDS)
+        found, signs = ask_rank_store(lambda: notes.note_pickling(world.num_begun, file), WAITS_SECONDS)
         if None not in found:
             return [each[0] for rank, each in enumerate(found) if rank != world.rank and each is not None]
         if gone or any(sign.meeting > world.num_begun for sign in signs):
@@ -86,7 +86,7 @@ def _files_of_others(world: World, file: str | None) -> list[str | None] | None:
     return []
 
 
-def _file_written() -> str | None:
+def _torch_save_target() -> str | None:
     """Return the file that torch.save writes to; None where it is something else that pickles."""
     for frame, _ in walk_stack(sys._getframe(1)):
         if frame.f_globals.get("__name__") == "torch.serialization" and frame.f_code.co_name == "save":

@@ -13,7 +13,12 @@ from weakref import ref
 
 from truestep.core.errors import RankError
 from truestep.core.frames import is_library_file, is_truestep_file
-from truestep.engine.processes.lookout import CALL_OF_ALL, RankGone, call_of_torch, ranks_are_apart
+from truestep.engine.processes.lookout import (
+    CALL_OF_ALL,
+    RankAbsence,
+    distributed_call_name,
+    ranks_apart_message,
+)
 from truestep.engine.processes.world import World
 
 T = TypeVar("T")
@@ -28,32 +33,32 @@ def end_if_stuck(world: World) -> None:
     """Have a thread look whether the thread that calls this waits where nobody comes, as long as the world is open."""
     known, waits = ref(world), threading.get_ident()
 
-    def watch() -> None:
-        lost, alone = RankGone(), RankGone()
+    def watch_thread() -> None:
+        lost, alone = RankAbsence(), RankAbsence()
         while (here := known()) is not None and here.is_open:
             frame = sys._current_frames().get(waits)
-            call = call_of_torch(each for each, _ in walk_stack(frame)) if frame else None
-            gone = here.notes.gone() if call else None
-            told = None if gone is None else _asked(here, here.notes.failure)
+            call = distributed_call_name(each for each, _ in walk_stack(frame)) if frame else None
+            gone = here.notes.find_gone_rank() if call else None
+            told = None if gone is None else _ask_or_none(here, here.notes.failure)
             # who is gone may have left since another had failed
-            found = lost.for_long(told or gone, is_told=told is not None)
-            found = found or alone.for_long(_alone(here, call, frame) if call else None)
+            found = lost.confirmed_absence(told or gone, is_told=told is not None)
+            found = found or alone.confirmed_absence(_find_lone_wait(here, call, frame) if call else None)
             if found is not None:
-                _end(here, found, frame)
+                _report_and_exit(here, found, frame)
             del here, frame
             time.sleep(_LOOK_SECONDS)
 
-    threading.Thread(target=watch, name="truestep-stuck", daemon=True).start()
+    threading.Thread(target=watch_thread, name="truestep-stuck", daemon=True).start()
 
 
-def _asked(world: World, question: Callable[[], T]) -> T | None:
+def _ask_or_none(world: World, question: Callable[[], T]) -> T | None:
     try:
         return world.ask(question)
     except RankError:  # the store is gone: so are the connections that torch waits on
         return None
 
 
-def _alone(world: World, call: str, frame: FrameType | None) -> tuple[None, str] | None:
+def _find_lone_wait(world: World, call: str, frame: FrameType | None) -> tuple[None, str] | None:
     """Return what is to be said where all other ranks have gone past this one, and wait for it in what it has not come to.
 
     All: a rank that has taken what another still sends is past it rightly. What a run calls itself it looks around in.
@@ -62,7 +67,7 @@ def _alone(world: World, call: str, frame: FrameType | None) -> tuple[None, str]
     caller = next((each for each, file in files if is_truestep_file(file) or not is_library_file(file)), None)
     if caller is None or is_truestep_file(caller.f_code.co_filename):
         return None
-    signs = _asked(world, world.notes.signs)
+    signs = _ask_or_none(world, world.notes.signs)
     if signs is None or any(
         sign.meeting <= world.num_begun for rank, sign in enumerate(signs) if rank != world.rank
     ):
@@ -71,10 +76,10 @@ def _alone(world: World, call: str, frame: FrameType | None) -> tuple[None, str]
     places[world.rank] = (
         f"torch.distributed ({call}), {caller.f_code.co_filename}:{caller.f_lineno} (step {world.step})"
     )
-    return None, f"{ranks_are_apart(places)} {CALL_OF_ALL}"
+    return None, f"{ranks_apart_message(places)} {CALL_OF_ALL}"
 
 
-def _end(world: World, found: tuple[int | None, str], frame: FrameType | None) -> None:
+def _report_and_exit(world: World, found: tuple[int | None, str], frame: FrameType | None) -> None:
     """Say why, as an exception would, and leave."""
     error = world.lost(*found)
     stack = "".join(traceback.format_stack(frame))

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from truestep.core.accelerator import done_so_far
+from truestep.core.accelerator import make_completion_query
 from truestep.core.errors import RankError
 from truestep.core.frames import line_of_user_code
 from truestep.core.leaving import exit_status
@@ -32,10 +32,10 @@ from truestep.engine.processes.left_loop import LeftLoop
 from truestep.engine.processes.lookout import (
     CALL_OF_ALL,
     RankLookout,
-    call_of_torch,
-    place_of_rank,
+    describe_rank_place,
+    distributed_call_name,
     rank_heartbeat,
-    ranks_are_apart,
+    ranks_apart_message,
 )
 from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.notes import RankNotes
@@ -113,7 +113,7 @@ class World:
         self._is_mute = False  # the store does not answer
         self._is_closed = False
         self._open: WorldMeeting | None = None
-        atexit.register(self._leave)
+        atexit.register(self._close_at_exit)
 
     # ------------------------------------------------------------------ small numbers
 
@@ -160,18 +160,18 @@ class World:
                 piece = FlatPiece(together)
                 if self.rank == source:
                     piece.fill()
-                waiting.append((piece, self._broadcast(piece.sent, source)))
+                waiting.append((piece, self._broadcast_flat(piece.sent, source)))
                 if len(waiting) > 1:  # one travels while the next is put together
-                    self._arrive(*waiting.pop(0), what, takes=takes and self.rank != source)
+                    self._wait_and_unpack(*waiting.pop(0), what, takes=takes and self.rank != source)
             for piece, work in waiting:
-                self._arrive(piece, work, what, takes=takes and self.rank != source)
+                self._wait_and_unpack(piece, work, what, takes=takes and self.rank != source)
 
-    def _arrive(self, piece: FlatPiece, work: Work, what: str, *, takes: bool) -> None:
+    def _wait_and_unpack(self, piece: FlatPiece, work: Work, what: str, *, takes: bool) -> None:
         self.wait_all([work], what)
         if takes:
             piece.write_back()
 
-    def _broadcast(self, flat: Tensor, source: int) -> Work:
+    def _broadcast_flat(self, flat: Tensor, source: int) -> Work:
         return self.begin(
             lambda: dist.broadcast(flat, group_src=source, group=self.links.data, async_op=True)
         )
@@ -187,7 +187,7 @@ class World:
         self.wait(work, what)
         return [each[:size].numpy().tobytes() for each, size in zip(everybody, sizes, strict=True)]
 
-    def bytes_for_rank_0(self, mine: bytes, what: str) -> list[bytes]:
+    def gather_bytes_to_rank_0(self, mine: bytes, what: str) -> list[bytes]:
         """Return on rank 0 what every rank gave, on the others nothing; it travels in pieces, so that no more memory is needed."""
         sizes = [int(size) for (size,) in self.meet(what, len(mine))]
         most, step = max(sizes), max(PIECE_BYTES // self.size, 1)
@@ -196,18 +196,20 @@ class World:
             piece = torch.zeros(min(step, most - begin), dtype=torch.uint8)
             if part := mine[begin : begin + step]:
                 piece[: len(part)] = torch.frombuffer(bytearray(part), dtype=torch.uint8)
-            for whole, size, each in zip(found, sizes, self._pieces_for_rank_0(piece, what), strict=False):
+            for whole, size, each in zip(
+                found, sizes, self._gather_piece_to_rank_0(piece, what), strict=False
+            ):
                 whole += each[: max(0, size - begin)].numpy().data
         return [bytes(each) for each in found] if self.rank == 0 else []
 
-    def _pieces_for_rank_0(self, piece: Tensor, what: str) -> list[Tensor]:
+    def _gather_piece_to_rank_0(self, piece: Tensor, what: str) -> list[Tensor]:
         all_pieces = [torch.empty_like(piece) for _ in range(self.size)] if self.rank == 0 else None
         control = self.links.control
         work = self.begin(lambda: dist.gather(piece, all_pieces, group_dst=0, group=control, async_op=True))
         self.wait(work, what)
         return all_pieces or []
 
-    def give_bytes(self, of_rank_0: bytes | None, what: str) -> bytes:
+    def broadcast_bytes(self, of_rank_0: bytes | None, what: str) -> bytes:
         """Return on every rank what rank 0 gave."""
         size = int(self.meet(what, len(of_rank_0 or b""))[0][0])
         buffer = torch.frombuffer(bytearray(of_rank_0 or bytes(size) or b"\0"), dtype=torch.uint8)
@@ -234,16 +236,16 @@ class World:
     def wait(self, work: Work, what: str) -> None:
         """Wait for a collective on the host; a rank that has failed, or does not come, ends the waiting."""
 
-        def comes() -> bool:
+        def is_done() -> bool:
             try:
                 work.wait(POLL)
             except RuntimeError as error:
                 if not work.is_completed():
                     return False
-                self._finished(work, error)
+                self._raise_unless_just_done(work, error)
             return True
 
-        self._wait_until(comes, what)
+        self._wait_until(is_done, what)
 
     def numbers_of(self, tensor: Tensor, what: str) -> list[float]:
         """Return the numbers of a tensor that the ranks have computed together.
@@ -251,8 +253,8 @@ class World:
         A host that reads one of an accelerator waits, until the group's own time-out, for a rank that never comes: so it looks
         around before it reads.
         """
-        if (has_come := done_so_far(tensor)) is not None:
-            self._wait_until(lambda: _comes_within(POLL, has_come), what)
+        if (has_come := make_completion_query(tensor)) is not None:
+            self._wait_until(lambda: _completes_within(POLL, has_come), what)
         numbers: list[float] = tensor.tolist()
         return numbers
 
@@ -262,20 +264,20 @@ class World:
         since = time.monotonic()
         while not comes():
             if (failure := self.ask(self.notes.failure)) is not None:
-                raise self._failed(*failure)
+                raise self._record_rank_error(*failure)
             lookout = lookout or RankLookout(self, what, self.num_begun, since)
             if (found := lookout.look()) is not None:
-                self.ask(lambda: self.notes.accuse(*found))
-                raise self._failed(*found)
+                self.ask(lambda: self.notes.record_failure(*found))
+                raise self._record_rank_error(*found)
 
-    def has_come(self, work: Work) -> bool:
+    def is_work_done(self, work: Work) -> bool:
         """Whether a collective on the host is done; one that failed is not, and whoever waits for it is told."""
         try:
             return bool(work.is_completed()) and bool(work.wait())
         except RuntimeError:
             return False
 
-    def _finished(self, work: Work, error: RuntimeError) -> None:
+    def _raise_unless_just_done(self, work: Work, error: RuntimeError) -> None:
         """Raise unless a collective that is over was done just after the last look."""
         try:
             work.wait()
@@ -298,7 +300,7 @@ class World:
     def failed(self, error: BaseException) -> None:
         """This rank has failed: the others are told, and it does not go on alone."""
         if self.error is not None:
-            if _is_of_connection(error):  # broken by what was told already
+            if _is_connection_error(error):  # broken by what was told already
                 error.add_note(f"truestep: {self.error}")
             return
         if isinstance(error, RankError):
@@ -307,7 +309,7 @@ class World:
         if isinstance(error, SystemExit):
             self.left_loop.note("", exit_status(error.code))
         place = line_of_user_code(error.__traceback__)
-        _note_call_alone(self, error, place)
+        _note_unmet_call(self, error, place)
         raised = f"raised {error_line(error)}" + (f" (at {place})" if place else "")
         if self.num_given and self.num_given_here == 0 and isinstance(error, Exception):
             why = _NO_ROWS.format(num=self.num_given, ranks=self.size)
@@ -318,7 +320,7 @@ class World:
         self.error = own
         # where the store is gone nobody is left to be told, and what is raised is this rank's own error
         with suppress(RankError):
-            self.ask(lambda: self.notes.accuse(self.rank, text))
+            self.ask(lambda: self.notes.record_failure(self.rank, text))
         self.error = own
 
     def ask(self, question: Callable[[], T]) -> T:
@@ -335,11 +337,11 @@ class World:
         except (RuntimeError, OSError) as error:
             cause = error
             what = "is gone, or whoever launched it: the store that the ranks meet in can't be reached"
-        raise self._failed(0, self.notes.describe(0, what)) from cause
+        raise self._record_rank_error(0, self.notes.describe(0, what)) from cause
 
     def explained(self, error: BaseException) -> RankError | None:
         """Return who has broken a connection that torch itself was waiting for; None where this is no such error."""
-        return self.broken() if _is_of_connection(error) else None
+        return self.broken() if _is_connection_error(error) else None
 
     def broken(self) -> RankError:
         """Return the error for a connection that broke."""
@@ -348,10 +350,10 @@ class World:
     def lost(self, rank: int | None, text: str) -> RankError:
         """Return the error for a rank that has failed, and tell the others unless somebody has."""
         if self.ask(self.notes.failure) is None:
-            self.ask(lambda: self.notes.accuse(rank, text))
-        return self._failed(rank, text)
+            self.ask(lambda: self.notes.record_failure(rank, text))
+        return self._record_rank_error(rank, text)
 
-    def _failed(self, rank: int | None, text: str) -> RankError:
+    def _record_rank_error(self, rank: int | None, text: str) -> RankError:
         if rank is None:  # nobody has failed: they are at different places
             self.error = RankError(text)
             return self.error
@@ -363,9 +365,9 @@ class World:
 
     def apart(self, what: str) -> RankError:
         """Return the error for ranks that came to one meeting for different things."""
-        place = f"{what}, {place_of_rank(self)}"
+        place = f"{what}, {describe_rank_place(self)}"
         places = self.ask(lambda: self.notes.places(place))
-        self.error = RankError(ranks_are_apart(dict(enumerate(places))))
+        self.error = RankError(ranks_apart_message(dict(enumerate(places))))
         return self.error
 
     @property
@@ -377,11 +379,11 @@ class World:
         """Take down the connections."""
         self._is_closed = True
         if self.error is None:
-            atexit.unregister(self._leave)
+            atexit.unregister(self._close_at_exit)
             World.here = None
             self.links.close()
 
-    def _leave(self) -> None:
+    def _close_at_exit(self) -> None:
         """At the end of the process: threads that wait for a rank which never comes would keep it alive forever."""
         # before a loop begins nothing watches for exceptions, and the others would be told that this rank left without a word
         uncaught: BaseException | None = getattr(sys, "last_value", None)
@@ -405,12 +407,12 @@ class World:
             # the store may be this process's, and the others have yet to read who failed
             until = time.monotonic() + PARTING_SECONDS
             failed = None if self.error is None else self.error.rank  # one that hangs reads nothing
-            while self.notes.others_are_here(but=failed) and time.monotonic() < until:
+            while self.notes.has_other_running_rank(but=failed) and time.monotonic() < until:
                 time.sleep(0.05)
         os._exit(self.left_loop.status)
 
 
-def _comes_within(limit: timedelta, has_come: Callable[[], bool]) -> bool:
+def _completes_within(limit: timedelta, has_come: Callable[[], bool]) -> bool:
     """Return as soon as an accelerator has come to a place in its order, or the time is up."""
     until, pause = time.monotonic() + limit.total_seconds(), _SHORTEST_PAUSE
     while not (found := has_come()) and time.monotonic() < until:
@@ -423,15 +425,15 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 1e-3
 _CONNECTION = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "gloo", "NCCL")
 
 
-def _is_of_connection(error: BaseException) -> bool:
+def _is_connection_error(error: BaseException) -> bool:
     return type(error) is not RankError and any(sign in str(error) for sign in _CONNECTION)
 
 
-def _note_call_alone(world: World, error: BaseException, place: str | None) -> None:
+def _note_unmet_call(world: World, error: BaseException, place: str | None) -> None:
     """Note beside what broke in a call of the user's own which one it was, and who did not come."""
-    if not _is_of_connection(error):
+    if not _is_connection_error(error):
         return
-    call = call_of_torch(frame for frame, _ in reversed([*walk_tb(error.__traceback__)]))
+    call = distributed_call_name(frame for frame, _ in reversed([*walk_tb(error.__traceback__)]))
     if call is None:
         return
     with suppress(RankError):

@@ -19,7 +19,7 @@ def warmup_cosine(
     optimizer: Optimizer, *, warmup_steps: int, total_steps: int, final: float = 0.0
 ) -> LambdaLR:
     """Rise linearly for `warmup_steps`, then fall along half a cosine to `final` times the peak (Loshchilov & Hutter, 2017)."""
-    return _warmed(
+    return _warmup_schedule(
         "warmup_cosine",
         optimizer,
         warmup_steps,
@@ -32,18 +32,20 @@ def warmup_linear(
     optimizer: Optimizer, *, warmup_steps: int, total_steps: int, final: float = 0.0
 ) -> LambdaLR:
     """Rise linearly for `warmup_steps`, then fall linearly to `final` times the peak."""
-    return _warmed("warmup_linear", optimizer, warmup_steps, total_steps, lambda part: 1 - (1 - final) * part)
+    return _warmup_schedule(
+        "warmup_linear", optimizer, warmup_steps, total_steps, lambda part: 1 - (1 - final) * part
+    )
 
 
 def warmup_constant(optimizer: Optimizer, *, warmup_steps: int) -> LambdaLR:
     """Rise linearly for `warmup_steps`, then stay at the peak."""
-    _check("ts.warmup_constant", optimizer, warmup_steps, None)
+    _check_schedule_arguments("ts.warmup_constant", optimizer, warmup_steps, None)
     return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / max(warmup_steps, 1)))
 
 
 def warmup_inverse_sqrt(optimizer: Optimizer, *, warmup_steps: int) -> LambdaLR:
     """Rise linearly for `warmup_steps`, then fall as 1/√step from the peak (Vaswani et al., 2017, section 5.3)."""
-    _check("ts.warmup_inverse_sqrt", optimizer, warmup_steps, None)
+    _check_schedule_arguments("ts.warmup_inverse_sqrt", optimizer, warmup_steps, None)
     if warmup_steps < 1:
         raise OptionError(
             f"warmup_steps={warmup_steps}: an inverse square root needs at least one step of warm-up to start from."
@@ -60,7 +62,7 @@ def one_cycle(
 
     The shape of torch's `OneCycleLR` with its defaults; past its end it holds instead of raising. Momentum is left alone.
     """
-    _check("ts.one_cycle", optimizer, 0, total_steps)
+    _check_schedule_arguments("ts.one_cycle", optimizer, 0, total_steps)
     if not 0 < warmup < 1:
         raise OptionError(
             f"warmup={warmup} is the part of all steps in which the rate rises; it lies between 0 and 1."
@@ -70,30 +72,30 @@ def one_cycle(
 
     def shape(step: int) -> float:
         if step <= peak:
-            return _cosine(start, 1.0, step / peak)
-        return _cosine(1.0, final, min((step - peak) / max(end - peak, 1e-9), 1.0))
+            return _cosine_between(start, 1.0, step / peak)
+        return _cosine_between(1.0, final, min((step - peak) / max(end - peak, 1e-9), 1.0))
 
-    return _ending(optimizer, shape, total_steps)
+    return _schedule_with_end(optimizer, shape, total_steps)
 
 
-def _cosine(first: float, last: float, part: float) -> float:
+def _cosine_between(first: float, last: float, part: float) -> float:
     return last + (first - last) * (1 + math.cos(math.pi * part)) / 2
 
 
-def _warmed(
+def _warmup_schedule(
     name: str, optimizer: Optimizer, warmup_steps: int, total_steps: int, fall: Callable[[float], float]
 ) -> LambdaLR:
-    _check(f"ts.{name}", optimizer, warmup_steps, total_steps)
+    _check_schedule_arguments(f"ts.{name}", optimizer, warmup_steps, total_steps)
 
     def shape(step: int) -> float:
         if step < warmup_steps:
             return (step + 1) / warmup_steps
         return fall(min((step - warmup_steps) / max(total_steps - warmup_steps, 1), 1.0))
 
-    return _ending(optimizer, shape, total_steps)
+    return _schedule_with_end(optimizer, shape, total_steps)
 
 
-def _ending(optimizer: Optimizer, shape: Callable[[int], float], total_steps: int) -> LambdaLR:
+def _schedule_with_end(optimizer: Optimizer, shape: Callable[[int], float], total_steps: int) -> LambdaLR:
     """Return the schedule; its function knows where it ends, so that a run can say when that is too early."""
     shape.total_steps = total_steps  # type: ignore[attr-defined]
     return LambdaLR(optimizer, shape)
@@ -109,7 +111,9 @@ def check_schedules_optimizer(owner: str, optimizer: object) -> None:
         )
 
 
-def _check(owner: str, optimizer: object, warmup_steps: int, total_steps: int | None) -> None:
+def _check_schedule_arguments(
+    owner: str, optimizer: object, warmup_steps: int, total_steps: int | None
+) -> None:
     check_schedules_optimizer(owner, optimizer)
     if isinstance(warmup_steps, float) and 0 < warmup_steps < 1:
         raise OptionError(

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
-from truestep.core.call_site import ends_in_library
+from truestep.core.call_site import is_raised_in_library
 from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_choice
 from truestep.core.frames import warn_user
-from truestep.core.metric_names import better_way_of_metric
+from truestep.core.metric_names import best_mode_of_metric
 from truestep.core.schedule_units import AMBIGUOUS, Counting, Plateau, ScheduleFactory, schedule_unit
 from truestep.core.wording import a_type, with_article
 from truestep.engine.schedules.shapes import check_schedules_optimizer
@@ -43,7 +43,7 @@ def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: 
     check_keyword_options("ts.plateau", options, known)
     check_choice("ts.plateau", "mode", mode, ("min", "max"))
     check_schedules_optimizer("ts.plateau", optimizer)
-    if mode == "max" and better_way_of_metric(metric) == "min":
+    if mode == "max" and best_mode_of_metric(metric) == "min":
         warn_user(
             f'ts.plateau(o, metric={metric!r}, mode="max") lowers the rate where {metric!r} does not rise, and of what is called '
             "so the lowest is best as a rule: each better value would count as a worse one. Write "
@@ -52,7 +52,7 @@ def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: 
     return Plateau(ReduceLROnPlateau(optimizer, mode=mode, **options), metric)  # type: ignore[arg-type]
 
 
-class RateByHand(NamedTuple):
+class ManualRate(NamedTuple):
     """A learning rate that somebody has set beside a schedule, and what the schedule had set."""
 
     rate: float
@@ -78,11 +78,11 @@ class LearnerSchedules:
         check_schedule_factory(factory, learner)
         self._learner = learner
         for optimizer in optimizers:
-            schedule = _made_schedule(factory, optimizer, learner)
-            self._add(factory, schedule, learner)
+            schedule = _make_schedule(factory, optimizer, learner)
+            self._add_schedule(factory, schedule, learner)
             _refuse_other_optimizer(schedule, optimizer, learner)
 
-    def _add(self, factory: ScheduleFactory, schedule: Any, learner: str) -> None:
+    def _add_schedule(self, factory: ScheduleFactory, schedule: Any, learner: str) -> None:
         if isinstance(schedule, Plateau):
             if isinstance(factory, Counting):
                 name = f"per_{factory.unit}"
@@ -98,9 +98,9 @@ class LearnerSchedules:
                 f"ts.plateau(o, metric={metric!r}, mode={schedule.mode!r}) and log it with run.log({metric}=...)."
             )
         elif isinstance(schedule, Counting):
-            raise OptionError(_counted_inside(schedule, learner))
+            raise OptionError(_unit_placement_message(schedule, learner))
         elif isinstance(schedule, dict) and "scheduler" in schedule:
-            raise OptionError(_dict_of_lightning(schedule, learner))
+            raise OptionError(_lightning_dict_message(schedule, learner))
         elif isinstance(schedule, LRScheduler):
             counts_epochs = schedule_unit(factory, schedule, learner) == "epoch"
             (self.per_epoch if counts_epochs else self.per_update).append(schedule)
@@ -111,14 +111,14 @@ class LearnerSchedules:
                 "torch.optim.lr_scheduler.LambdaLR(o, function)."
             )
 
-    def update_applied(self) -> None:
+    def step_after_update(self) -> None:
         """Move those on that count updates."""
         for schedule in self.per_update:
             try:
                 step_schedule(schedule)
             except ValueError as error:
                 if isinstance(schedule, OneCycleLR) and "Tried to step" in str(error):
-                    raise OptionError(_over(schedule, self._learner)) from error
+                    raise OptionError(_ended_one_cycle_message(schedule, self._learner)) from error
                 raise
 
     def epoch_ended(self) -> None:
@@ -134,32 +134,32 @@ class LearnerSchedules:
             if schedule.metric in metrics:
                 step_schedule(schedule.scheduler, metrics[schedule.metric])
 
-    def set_by_hand(self) -> "RateByHand | None":
+    def find_manual_rate(self) -> "ManualRate | None":
         """Return a rate that is not the one which its schedule has set, where the schedule computes each anew from the first."""
         units = dict.fromkeys(self.per_update, "update") | dict.fromkeys(self.per_epoch, "epoch")
         for schedule, unit in units.items():
             for group, own in zip(schedule.optimizer.param_groups, schedule._last_lr, strict=False):
                 if isinstance(schedule, LambdaLR | OneCycleLR) and float(group["lr"]) != float(own):
-                    return RateByHand(float(group["lr"]), float(own), type(schedule).__name__, unit)
+                    return ManualRate(float(group["lr"]), float(own), type(schedule).__name__, unit)
         return None
 
     @property
-    def waits_for(self) -> list[str]:
+    def awaited_metrics(self) -> list[str]:
         """The metrics that plateau schedules wait for and have never been given."""
         return [each.metric for each in self._plateaus if each.scheduler.last_epoch == 0]
 
     def state_dict(self) -> list[dict[str, Any]]:
         """Return the state of every schedule."""
-        return [schedule.state_dict() for schedule in self._all]
+        return [schedule.state_dict() for schedule in self._all_schedules]
 
     def load_state_dict(self, state: list[dict[str, Any]]) -> None:
         """Take over the state of every schedule."""
-        for schedule, saved in zip(self._all, state, strict=True):
+        for schedule, saved in zip(self._all_schedules, state, strict=True):
             schedule.load_state_dict(saved)
 
     def take_initial_rates(self) -> None:
         """Go on from the first rates that the optimizers now have."""
-        for schedule in self._all:
+        for schedule in self._all_schedules:
             for each in [schedule, *getattr(schedule, "_schedulers", [])]:
                 groups = each.optimizer.param_groups
                 if hasattr(each, "base_lrs"):
@@ -172,13 +172,13 @@ class LearnerSchedules:
         """The classes of the schedules, and where they count epochs, that."""
         return [
             type(schedule).__name__ + (" per epoch" if schedule in self.per_epoch else "")
-            for schedule in self._all
+            for schedule in self._all_schedules
         ]
 
     def differences(self, state: list[dict[str, Any]]) -> list[str]:
         """Return where functions of the step give other rates than the ones that `state` was saved with."""
         found = []
-        for schedule, saved in zip(self._all, state, strict=True):
+        for schedule, saved in zip(self._all_schedules, state, strict=True):
             if type(schedule) is not LambdaLR or any(saved.get("lr_lambdas", [None])):
                 continue  # others can't be asked for the rate at a step, or bring their own state
             rates = [
@@ -192,17 +192,17 @@ class LearnerSchedules:
         return found
 
     @property
-    def _all(self) -> list[Any]:
+    def _all_schedules(self) -> list[Any]:
         return [*self.per_update, *self.per_epoch, *(schedule.scheduler for schedule in self._plateaus)]
 
 
-def _made_schedule(factory: ScheduleFactory, optimizer: Optimizer, learner: str) -> Any:
+def _make_schedule(factory: ScheduleFactory, optimizer: Optimizer, learner: str) -> Any:
     """Call the function that makes a schedule; one that computes with the optimizer as with a number is a function of the step."""
     try:
         return factory(optimizer)
     except TypeError as error:
         kind = type(optimizer).__name__
-        if not re.search(rf"'{kind}'|\b{kind}$", str(error)) or ends_in_library(error):
+        if not re.search(rf"'{kind}'|\b{kind}$", str(error)) or is_raised_in_library(error):
             raise
         raise OptionError(
             f"schedule= of {learner!r} was called with the optimizer, {with_article(kind)}, and computes with it as with a number "
@@ -211,10 +211,10 @@ def _made_schedule(factory: ScheduleFactory, optimizer: Optimizer, learner: str)
         ) from error
 
 
-def _dict_of_lightning(given: dict[str, Any], learner: str) -> str:
+def _lightning_dict_message(given: dict[str, Any], learner: str) -> str:
     """Say what to write for what `configure_optimizers` returns."""
     inner, interval = given["scheduler"], given.get("interval", "epoch")
-    made = _maker_in_transformers(inner) or f"torch.optim.lr_scheduler.{type(inner).__name__}"
+    made = _transformers_maker_name(inner) or f"torch.optim.lr_scheduler.{type(inner).__name__}"
     if isinstance(inner, ReduceLROnPlateau):
         written = f"lambda o: ts.plateau(o, metric={given.get('monitor', 'valid_loss')!r})"
     else:
@@ -226,7 +226,7 @@ def _dict_of_lightning(given: dict[str, Any], learner: str) -> str:
     )
 
 
-def _over(schedule: OneCycleLR, learner: str) -> str:
+def _ended_one_cycle_message(schedule: OneCycleLR, learner: str) -> str:
     total = schedule.total_steps
     return (
         f"The OneCycleLR of {learner!r} has a rate for {total} updates (total_steps={total}), which were made, and torch gives "
@@ -248,7 +248,7 @@ def check_schedule_factory(factory: Any, learner: str) -> None:
         )
         raise OptionError(
             f"schedule={shown} of {learner!r} is no function that makes a schedule. The optimizer is made after the "
-            f"module is on its device, and its schedule after it: write schedule={_instead_of(factory)}."
+            f"module is on its device, and its schedule after it: write schedule={_wrong_factory_message(factory)}."
         )
     try:
         inspect.signature(factory).bind(None)
@@ -256,7 +256,7 @@ def check_schedule_factory(factory: Any, learner: str) -> None:
         name = getattr(factory, "__name__", type(factory).__name__)
         raise OptionError(
             f"schedule={name} of {learner!r} was called with the optimizer alone, and that is not enough: {error}. Write what "
-            f"it needs: schedule={_written(name)}."
+            f"it needs: schedule={_schedule_expression(name)}."
         ) from None
     except ValueError:  # no signature to read: the call will tell
         return
@@ -281,17 +281,17 @@ def _refuse_other_optimizer(schedule: LRScheduler | Plateau, stepped: Optimizer,
         written = f"ts.per_epoch({written})"
     raise OptionError(
         f"The schedule of {learner!r}, {with_article(name)}, was made over another optimizer than the learner's: it would move the "
-        f"rate of {a_type(moved)} ({_rate(moved)}) that no update steps, and the learner's {type(stepped).__name__} would keep "
-        f"{_rate(stepped)}. Make it over the optimizer that the function is called with: schedule={written}."
+        f"rate of {a_type(moved)} ({_lr_text(moved)}) that no update steps, and the learner's {type(stepped).__name__} would keep "
+        f"{_lr_text(stepped)}. Make it over the optimizer that the function is called with: schedule={written}."
     )
 
 
-def _rate(optimizer: Optimizer) -> str:
+def _lr_text(optimizer: Optimizer) -> str:
     """Return the rate as it was written: a schedule has changed that of the groups."""
     return f"lr={float(optimizer.defaults.get('lr', optimizer.param_groups[0]['lr'])):g}"
 
 
-def _counted_inside(schedule: Counting, learner: str) -> str:
+def _unit_placement_message(schedule: Counting, learner: str) -> str:
     """Say where ts.per_epoch and ts.per_update stand."""
     made: Any = schedule.factory
     inner = f"{type(made).__name__}(o, ...)" if isinstance(made, LRScheduler) else "..."
@@ -302,16 +302,16 @@ def _counted_inside(schedule: Counting, learner: str) -> str:
     )
 
 
-def _instead_of(factory: Any) -> str:
+def _wrong_factory_message(factory: Any) -> str:
     if isinstance(factory, LRScheduler):
         own = "plateau" if isinstance(factory, ReduceLROnPlateau) else type(factory).__name__
-        return _written(_maker_in_transformers(factory) or own)
+        return _schedule_expression(_transformers_maker_name(factory) or own)
     words = {**_OURS, **{name: name for name in _OURS.values()}}
     close = difflib.get_close_matches(str(factory).lower(), words, n=1, cutoff=0.5)
-    return _written(words[close[0]] if close else "warmup_cosine")
+    return _schedule_expression(words[close[0]] if close else "warmup_cosine")
 
 
-def _written(name: str) -> str:
+def _schedule_expression(name: str) -> str:
     """Return what makes a schedule of this name; those of torch's need to be told what they count."""
     if name in _OURS.values():
         return f"lambda o: ts.{name}(o, {_ARGUMENTS.get(name, 'warmup_steps=100, total_steps=2000')})"
@@ -323,7 +323,7 @@ def _written(name: str) -> str:
     return f"{torchs}, which is stepped after each update; in ts.per_epoch(...) after each epoch"
 
 
-def _maker_in_transformers(schedule: LRScheduler) -> str | None:
+def _transformers_maker_name(schedule: LRScheduler) -> str | None:
     """Return which function of transformers made a schedule, all of which count updates; None where another one did."""
     made = next(iter(getattr(schedule, "lr_lambdas", [])), None)
     made = getattr(made, "func", made)  # a partial's

@@ -13,16 +13,16 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from truestep.core.accelerator import send_to_device
-from truestep.engine.gradient_hooks import when_accumulated
+from truestep.engine.gradient_hooks import register_gradient_hooks
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.first_message import (
     FirstMessage,
-    RankHead,
+    RankMessageHead,
+    communication_dtype,
     num_bucket_slots,
     num_head_numbers,
     read_bucket_riders,
     read_rank_heads,
-    wire_type,
     write_bucket_riders,
     write_rank_head,
 )
@@ -63,7 +63,7 @@ class GradientBucket:
         dtype, device = self._kind
         size = sum(self._sizes)
         is_complex = dtype.is_complex
-        real = dtype.to_real() if is_complex else wire_type(dtype)
+        real = dtype.to_real() if is_complex else communication_dtype(dtype)
         size *= 2 if is_complex else 1
         num_rest = max(fixed - size - num_riders - num_heads, 0)
         sizes = [size, num_riders, num_rest, num_heads]
@@ -112,7 +112,7 @@ def divide_into_buckets(
     return closed + [together for together in open_ones.values() if together]
 
 
-def _first_of(trained: list[Any], left: int) -> tuple[list[Any], list[Any]]:
+def _split_first_parameters(trained: list[Any], left: int) -> tuple[list[Any], list[Any]]:
     """Return the parameters whose gradients come first, as many as there are places `left` for, and the others."""
     for place, (_, parameter) in enumerate(trained):
         left -= parameter.numel()
@@ -167,13 +167,13 @@ class GradientBuckets:
         ]
         self.num_parameters = len(self._owners)
         self._num_flags = 1 + self.num_parameters  # of the last bucket's riders
-        self._can_have_heads = self._find_kind(learners)
+        self._can_have_heads = self._choose_message_dtype(learners)
         self._has_half = any(weights.has_half for weights in learners)
         self._laid_out: LayoutKey | None = None
         self._layouts = BucketLayouts()
         self._handles: dict[int, RemovableHandle] = {}
-        self._head: RankHead | None = None
-        self._agree: Callable[[Sequence[RankHead]], bool] = bool
+        self._head: RankMessageHead | None = None
+        self._agree: Callable[[Sequence[RankMessageHead]], bool] = bool
         self._buckets: list[GradientBucket] = []
         self._bucket_of: dict[int, GradientBucket] = {}
         self._used_by: list[float] = []  # how many ranks
@@ -189,9 +189,9 @@ class GradientBuckets:
     def _message_numbers(self) -> int:
         return self._message.num_bytes // self._kind[0].itemsize
 
-    def _find_kind(self, learners: Sequence[LearnerWeights]) -> bool:
+    def _choose_message_dtype(self, learners: Sequence[LearnerWeights]) -> bool:
         """Learn in which type these gradients travel; return whether heads can ride with them."""
-        wires = {wire_type(each.dtype) for _, each in self._owners}
+        wires = {communication_dtype(each.dtype) for _, each in self._owners}
         are_usual = all(each.is_cpu for _, each in self._owners) and not any(each.sparse for each in learners)
         if wires not in ({torch.float32}, {torch.float64}) or not (are_usual and self._world.sums_on_host):
             return False
@@ -200,15 +200,17 @@ class GradientBuckets:
 
     def close(self) -> None:
         """Take the hooks off."""
-        self._follow([])
+        self._hook_buckets([])
 
-    def _follow(self, buckets: Sequence[GradientBucket]) -> None:
+    def _hook_buckets(self, buckets: Sequence[GradientBucket]) -> None:
         """Have hooks on the parameters of these buckets alone: those that may go while the backward runs."""
         indices = {index for bucket in buckets for index in bucket.indices}
         for index in self._handles.keys() - indices:
             self._handles.pop(index).remove()
         missing = sorted(indices - self._handles.keys())
-        handles = when_accumulated(((index, self._owners[index][1]) for index in missing), self._arrived)
+        handles = register_gradient_hooks(
+            ((index, self._owners[index][1]) for index in missing), self._on_gradient_complete
+        )
         self._handles.update(zip(missing, handles, strict=True))
 
     def disarm(self) -> None:
@@ -224,7 +226,9 @@ class GradientBuckets:
         self._works: list[Work] = []
         self._num_sent, self._do_agree = 0, False
 
-    def arm(self, head: RankHead | None, agree: Callable[[Sequence[RankHead]], bool]) -> None:
+    def begin_last_backward(
+        self, head: RankMessageHead | None, agree: Callable[[Sequence[RankMessageHead]], bool]
+    ) -> None:
         """The last backward begins; `agree` says of the heads of all ranks whether other buckets may go."""
         if not self.sends_early:
             return
@@ -232,9 +236,9 @@ class GradientBuckets:
         for bucket in self._buckets:
             bucket.num_missing, bucket.has_gone = len(bucket.indices), False
         self._armed, self._agree = True, agree
-        self._send_what_is_full()
+        self._send_full_buckets()
 
-    def _lay_out(self, head: RankHead | None) -> None:
+    def _lay_out(self, head: RankMessageHead | None) -> None:
         """Divide the parameters that are trained now among buckets; the same on every rank."""
         self._head = head
         fixed = 0 if head is None else self._message_numbers
@@ -242,15 +246,17 @@ class GradientBuckets:
         if key == self._laid_out:
             return
         self._laid_out = key
-        self._buckets = self._layouts.find(key, self._divided)
+        self._buckets = self._layouts.find(key, self._divide_parameters)
         self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
-        self._follow(self._buckets[:-1])
+        self._hook_buckets(self._buckets[:-1])
 
-    def _divided(self) -> list[GradientBucket]:
+    def _divide_parameters(self) -> list[GradientBucket]:
         trained = [(index, each) for index, (_, each) in enumerate(self._owners) if each.requires_grad]
         found, first_bytes = [], FIRST_BUCKET_BYTES
         if self._head is not None:
-            first, trained = _first_of(trained, self._message_numbers - num_head_numbers(self._world.size))
+            first, trained = _split_first_parameters(
+                trained, self._message_numbers - num_head_numbers(self._world.size)
+            )
             found, first_bytes = [GradientBucket(first, self._kind)], BUCKET_BYTES
         found += [
             GradientBucket(together, (together[0][1].dtype, together[0][1].device))
@@ -259,7 +265,7 @@ class GradientBuckets:
         # where all are sparse, what rides needs a place all the same
         return found or [GradientBucket([], self._kind)]
 
-    def _arrived(self, index: int, _: Tensor) -> None:
+    def _on_gradient_complete(self, index: int, _: Tensor) -> None:
         """A gradient is complete: its bucket goes when all of it are, and all buckets before it have gone.
 
         The last one waits for the end of the backward: what travels in it besides is only known then.
@@ -272,24 +278,24 @@ class GradientBuckets:
             return
         self._come[index] = True
         bucket.num_missing -= 1
-        self._send_what_is_full()
+        self._send_full_buckets()
 
-    def _send_what_is_full(self) -> None:
+    def _send_full_buckets(self) -> None:
         while self._num_sent < len(self._buckets) - 1 and not self._buckets[self._num_sent].num_missing:
-            if self._num_sent and not self._heads_allow():
+            if self._num_sent and not self._is_allowed_by_heads():
                 return
-            self._send_next()
+            self._send_next_bucket()
 
-    def _heads_allow(self) -> bool:
+    def _is_allowed_by_heads(self) -> bool:
         """Whether others than the first bucket may go: all heads have come, and agree. It does not wait."""
-        if self._head is not None and not self._do_agree and self._world.has_come(self._works[0]):
+        if self._head is not None and not self._do_agree and self._world.is_work_done(self._works[0]):
             self._do_agree = self._agree(self.heads())
         return self._head is None or self._do_agree
 
     def _num_riders(self, num_numbers: int) -> int:
         return self._num_flags + num_bucket_slots(num_numbers, self._world.size)
 
-    def _send_next(self, riders: Tensor | None = None) -> None:
+    def _send_next_bucket(self, riders: Tensor | None = None) -> None:
         bucket = self._buckets[self._num_sent]
         head = None if self._num_sent else self._head
         rank, size = self._world.rank, self._world.size
@@ -299,7 +305,7 @@ class GradientBuckets:
             0 if head is None else num_head_numbers(size),
         )
         with torch.no_grad():
-            flat = bucket.fill([self._gradient(index) for index in bucket.indices])
+            flat = bucket.fill([self._gradient_at(index) for index in bucket.indices])
             if riders is not None:
                 bucket.riders.zero_()
                 flags, slots = bucket.flags_and_slots(self._num_flags)
@@ -312,24 +318,24 @@ class GradientBuckets:
         bucket.has_gone = True
         self._num_sent += 1
 
-    def _gradient(self, index: int) -> Tensor | None:
+    def _gradient_at(self, index: int) -> Tensor | None:
         weights, parameter = self._owners[index]
-        gradient = weights.gradient_so_far(parameter)
+        gradient = weights.accumulated_gradient(parameter)
         return gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
 
-    def send_head(self, numbers: Tensor, head: RankHead | None) -> list[Work]:
+    def send_head(self, numbers: Tensor, head: RankMessageHead | None) -> list[Work]:
         """Send the bucket with the heads unless it has gone; return what is to be waited for before others go."""
         self._armed = False
         self._lay_out(head)
         if head is None:
             return []
         if not self._num_sent:
-            if len(self._buckets) == 1 and not self._have_room(len(numbers)):
+            if len(self._buckets) == 1 and not self._has_room_for_numbers(len(numbers)):
                 self._buckets.append(GradientBucket([], self._kind))  # for the numbers alone
-            self._send_next(numbers if len(self._buckets) == 1 else None)
+            self._send_next_bucket(numbers if len(self._buckets) == 1 else None)
         return self._works[:1]
 
-    def _have_room(self, num_numbers: int) -> bool:
+    def _has_room_for_numbers(self, num_numbers: int) -> bool:
         """Whether so many numbers of each rank fit behind the first bucket's gradients, with the heads."""
         num_gradients = sum(self._owners[index][1].numel() for index in self._buckets[0].indices)
         num_others = self._num_riders(num_numbers) + num_head_numbers(self._world.size)
@@ -338,7 +344,7 @@ class GradientBuckets:
     def flush(self, numbers: Tensor) -> list[Work]:
         """Send every bucket that has not gone, the last one with these numbers; return what is to be waited for yet."""
         while self._num_sent < len(self._buckets):
-            self._send_next(numbers if self._num_sent == len(self._buckets) - 1 else None)
+            self._send_next_bucket(numbers if self._num_sent == len(self._buckets) - 1 else None)
         return self._works if self._head is None else self._works[1:]
 
     def riders(self, num_numbers: int, what: str, *, all_used: bool = False) -> tuple[Tensor, bool]:
@@ -353,11 +359,11 @@ class GradientBuckets:
             came_twice, *self._used_by = self._world.numbers_of(flags, what)
         return read_bucket_riders(slots, num_numbers, size=self._world.size), bool(came_twice)
 
-    def heads(self) -> list[RankHead]:
+    def heads(self) -> list[RankMessageHead]:
         """Return what all ranks have said in the message that has come."""
         return read_rank_heads(self._buckets[0].heads, self._world.size)
 
-    def is_usual(self) -> bool:
+    def has_each_gradient_once(self) -> bool:
         """Whether this rank has a gradient of each parameter that trains, and none came twice."""
         pairs = zip(self._owners, self._used_parameters, strict=True)
         return not self.came_twice and all(used or not each.requires_grad for (_, each), used in pairs)
@@ -365,7 +371,9 @@ class GradientBuckets:
     @property
     def _used_parameters(self) -> list[float]:
         """For each parameter, whether this rank has a gradient of it."""
-        return [float(weights.gradient_so_far(parameter) is not None) for weights, parameter in self._owners]
+        return [
+            float(weights.accumulated_gradient(parameter) is not None) for weights, parameter in self._owners
+        ]
 
     @torch.no_grad()
     def write_back(self) -> None:
@@ -376,7 +384,7 @@ class GradientBuckets:
                 weights, parameter = self._owners[index]
                 if not self._used_by[index]:
                     continue
-                gradient = weights.gradient_so_far(parameter)
+                gradient = weights.accumulated_gradient(parameter)
                 if gradient is None or gradient.is_sparse or gradient.dtype != total.dtype:
                     weights.set_gradient(parameter, total.clone())
                 else:

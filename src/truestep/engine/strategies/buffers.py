@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from truestep.core.buffers import spectral_norm_buffers
 from truestep.core.errors import RankError
-from truestep.core.wording import first_of
+from truestep.core.wording import first_few
 from truestep.engine.buffer_rules import BUFFER_RULES, BufferRule
 from truestep.engine.processes.world import World
-from truestep.engine.strategies.statistics import look_at_calls_apart
+from truestep.engine.strategies.statistics import has_moved_locally
 
 NUM_BUFFER_NUMBERS = 3
 _AT_ONCE = 1 << 20
@@ -30,12 +30,12 @@ _MODULUS = (1 << 22) - 3  # a prime; its square, times the number of ranks, is e
 _NAMED = 4
 
 
-def is_to_be_read(numbers: Sequence[Any]) -> bool:
+def has_buffer_comparison(numbers: Sequence[Any]) -> bool:
     """Whether such numbers of a rank tell of buffers that were looked at, so that their sums have to be read."""
     return isinstance(numbers[1], Tensor) or bool(numbers[1])
 
 
-def _looks_at_all(number: int) -> bool:
+def _is_full_comparison_due(number: int) -> bool:
     return number & (number - 1) == 0
 
 
@@ -82,9 +82,9 @@ class RankBuffers:
         self._norms: list[tuple[nn.Module, _BufferPlace]] = []
         self._rest: list[_BufferPlace] = []
         self._before: list[Tensor] = []
-        self._find()
+        self._find_buffers()
 
-    def _find(self) -> None:
+    def _find_buffers(self) -> None:
         known = {(id(each.home), each.key): each for each in self._alike}
         self._alike, self._rest, self._norms, self._said = [], [], [], {rule: [] for rule in BUFFER_RULES}
         for weights in self._learners:
@@ -105,24 +105,24 @@ class RankBuffers:
 
     def begin(self) -> None:
         """Keep the sums as they are: the loss is about to add to them."""
-        self._before = [_there(each).detach().clone() for each in self._said["sum"]]
+        self._before = [_current_buffer(each).detach().clone() for each in self._said["sum"]]
 
     @torch.no_grad()
     def numbers(self, *, is_enough: bool) -> list[Any]:
         """Return what tells all ranks whether theirs are alike; zeros of a rank that had no examples, or fewer calls."""
         # Writes through .data show in no version: all are looked at in the first update, the second, the fourth, and so on.
         self._num_looked += 1
-        looks_at_all = _looks_at_all(self._num_looked)
+        looks_at_all = _is_full_comparison_due(self._num_looked)
         if looks_at_all:
-            self._find()
+            self._find_buffers()
         if not is_enough:
             return [0.0] * NUM_BUFFER_NUMBERS
         looked = {
             index: each for index, each in enumerate(self._alike, 1) if looks_at_all or each.has_moved()
         }
-        looked |= self._norms_called_apart(1 + len(self._alike))
+        looked |= self._norms_moved_locally(1 + len(self._alike))
         there = [(index, each, now) for index, each in looked.items() if (now := each.now) is not None]
-        digests = _digests([*(now for *_, now in there), *self._before])
+        digests = _tensor_digests([*(now for *_, now in there), *self._before])
         found: Any = 0
         for (index, place, now), digest in zip(there, digests, strict=False):
             place.note(now, digest)
@@ -132,10 +132,10 @@ class RankBuffers:
         found = torch.as_tensor(found, dtype=torch.float64) if digests else 0.0
         return [1.0, found, found * found]
 
-    def _norms_called_apart(self, begin: int) -> dict[int, _BufferPlace]:
+    def _norms_moved_locally(self, begin: int) -> dict[int, _BufferPlace]:
         """Return the running statistics that each rank moved for itself, by numbers from one on."""
         layers = {id(part): part for part, _ in self._norms}
-        called = {each for each, part in layers.items() if look_at_calls_apart(part)}
+        called = {each for each, part in layers.items() if has_moved_locally(part)}
         return {index: place for index, (part, place) in enumerate(self._norms, begin) if id(part) in called}
 
     @torch.no_grad()
@@ -148,18 +148,18 @@ class RankBuffers:
         number, first, squares = found.tolist() if found is not None else (0, 0, 0)
         if number * squares != first * first:
             norms = [place for _, place in self._norms]
-            _refuse_norms_called_apart(self._world, self._what, norms, takes_part=bool(share))
+            _refuse_norms_moved_locally(self._world, self._what, norms, takes_part=bool(share))
             places = [*self._alike, *self._said["sum"]]
-            now = [_there(each) for each in self._alike] + self._before
+            now = [_current_buffer(each) for each in self._alike] + self._before
             refuse_other_buffers(
                 self._world, self._what, [each.name for each in places], now, takes_part=bool(share)
             )
         means, sums = self._said["mean"], self._said["sum"]
         if not means and not sums:
             return
-        mine = [_real(_there(each)) * share for each in means]
+        mine = [_as_real_tensor(_current_buffer(each)) * share for each in means]
         mine += [
-            (_real(_there(each)) - _real(before)) * bool(share)
+            (_as_real_tensor(_current_buffer(each)) - _as_real_tensor(before)) * bool(share)
             for each, before in zip(sums, self._before, strict=True)
         ]
         flat = torch.cat([each.reshape(-1) for each in mine])
@@ -171,18 +171,18 @@ class RankBuffers:
             )
         ]
         for place, value in zip(means, parts, strict=False):
-            _write(_there(place), value)
+            _write_buffer(_current_buffer(place), value)
         for place, value, before in zip(sums, parts[len(means) :], self._before, strict=True):
-            _write(_there(place), _real(before) + value)
+            _write_buffer(_current_buffer(place), _as_real_tensor(before) + value)
 
-    def lend(self, source: int, *, takes: bool) -> None:
+    def broadcast_buffers(self, source: int, *, takes: bool) -> None:
         """Give those of one rank, that nothing else makes the same, to every rank that takes them.
 
         Raises:
             RankError: a forward made buffers on the rank that gives, and the others called none.
         """
         there = {each.name: now for each in self._rest if (now := each.now) is not None}
-        if _looks_at_all(self._num_looked):
+        if _is_full_comparison_due(self._num_looked):
             _refuse_missing_buffers(self._world, self._what, there, source)
         buffers = list(there.values())
         self._world.broadcast(buffers, self._what, source=source, takes=takes)
@@ -197,10 +197,10 @@ def refuse_other_buffers(
     world: World, what: str, names: Sequence[str], now: Sequence[Tensor], *, takes_part: bool = True
 ) -> None:
     """Raise a RankError that names the buffers which are not the same on all ranks; all ranks come here."""
-    found = _unlike(world, what, names, now, takes_part=takes_part)
+    found = _differing_tensors(world, what, names, now, takes_part=takes_part)
     if not found:
         return
-    listed = first_of([text for _, text in found], _NAMED)
+    listed = first_few([text for _, text in found], _NAMED)
     raise RankError(
         f"In {what}, buffers are not the same on all ranks: {listed}. Each rank's forward has filled them from its own "
         "examples, so the training would depend on the number of ranks. Say what they are of the ranks' values: "
@@ -209,12 +209,12 @@ def refuse_other_buffers(
     )
 
 
-def _unlike(
+def _differing_tensors(
     world: World, what: str, names: Sequence[str], now: Sequence[Tensor], *, takes_part: bool
 ) -> list[tuple[str, str]]:
     """Return the names of the tensors that are not the same on all ranks, and what each is there."""
     mine = {
-        name: [int(_digest(each)), f"{float(_real(each).sum()):.6g}"]
+        name: [int(_tensor_digest(each)), f"{float(_as_real_tensor(each).sum()):.6g}"]
         for name, each in zip(names, now, strict=True)
     }
     everybody = [
@@ -233,15 +233,15 @@ def _unlike(
     return found
 
 
-def _refuse_norms_called_apart(
+def _refuse_norms_moved_locally(
     world: World, what: str, places: Sequence[_BufferPlace], *, takes_part: bool
 ) -> None:
     """Raise a RankError where ranks moved the running statistics of a normalisation apart, outside of updates."""
-    names, now = [each.name for each in places], [_there(each) for each in places]
-    if found := _unlike(world, what, names, now, takes_part=takes_part) if places else []:
+    names, now = [each.name for each in places], [_current_buffer(each) for each in places]
+    if found := _differing_tensors(world, what, names, now, takes_part=takes_part) if places else []:
         raise RankError(
             f"In {what}, the statistics of batch normalisation are not the same on all ranks: "
-            f"{first_of([text for _, text in found], _NAMED)}. The model was called in training mode outside of an update, where "
+            f"{first_few([text for _, text in found], _NAMED)}. The model was called in training mode outside of an update, where "
             "each rank has its own rows alone, so a gradient through that call would be another one than on one process. Call the "
             "model inside the loss; where no gradient is needed call it in eval(), which moves nothing."
         )
@@ -263,35 +263,35 @@ def _refuse_missing_buffers(world: World, what: str, there: dict[str, Tensor], s
         more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
         *parts, key = name.split(".")
         raise RankError(
-            f"In {what}, buffers are not the same on all ranks: {name}{more} is {_said_of(given.get(name))} on rank {source} and "
-            f"{_said_of(taken.get(name))} on rank {rank}. A forward has made it, and a rank that had no example yet calls none. "
+            f"In {what}, buffers are not the same on all ranks: {name}{more} is {_shape_str(given.get(name))} on rank {source} and "
+            f"{_shape_str(taken.get(name))} on rank {rank}. A forward has made it, and a rank that had no example yet calls none. "
             f"Make it in the __init__ of {'.'.join(parts) or 'the model'}, the same on all ranks: "
             f'self.register_buffer("{key}", torch.zeros({", ".join(map(str, shape or ())) or "()"})).'
         )
 
 
-def _said_of(shape: list[int] | None) -> str:
+def _shape_str(shape: list[int] | None) -> str:
     return "missing" if shape is None else f"of shape {tuple(shape)}"
 
 
-def _there(place: _BufferPlace) -> Tensor:
+def _current_buffer(place: _BufferPlace) -> Tensor:
     now = place.now
     return torch.empty(0) if now is None else now
 
 
-def _real(tensor: Tensor) -> Tensor:
+def _as_real_tensor(tensor: Tensor) -> Tensor:
     tensor = tensor.detach()
     return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).to(torch.float64)
 
 
-def _write(buffer: Tensor, value: Tensor) -> None:
+def _write_buffer(buffer: Tensor, value: Tensor) -> None:
     if buffer.is_complex():
         buffer.copy_(torch.view_as_complex(value.contiguous()))
     else:
         buffer.copy_(value if buffer.is_floating_point() else value.round())
 
 
-def _digests(tensors: Sequence[Tensor]) -> list[Tensor | int]:
+def _tensor_digests(tensors: Sequence[Tensor]) -> list[Tensor | int]:
     """Return the digest of each, on a CPU as a number; small ones are computed together: a call costs more than their numbers."""
     found: dict[int, Tensor | int] = {}
     small: dict[torch.dtype, list[int]] = {}
@@ -299,16 +299,16 @@ def _digests(tensors: Sequence[Tensor]) -> list[Tensor | int]:
         if each.is_cpu and type(each) is Tensor and 0 < each.numel() <= _SMALL and not each.is_complex():
             small.setdefault(each.dtype, []).append(place)
         else:
-            digest = _digest(each)
+            digest = _tensor_digest(each)
             found[place] = int(digest) if each.is_cpu else digest
     for places in small.values():
         for begin in range(0, len(places), _AT_ONCE // _SMALL):
             part = places[begin : begin + _AT_ONCE // _SMALL]
-            found |= zip(part, _small_digests([tensors[each] for each in part]), strict=True)
+            found |= zip(part, _small_tensor_digests([tensors[each] for each in part]), strict=True)
     return [found[place] for place in range(len(tensors))]
 
 
-def _small_digests(tensors: Sequence[Tensor]) -> list[int]:
+def _small_tensor_digests(tensors: Sequence[Tensor]) -> list[int]:
     """Return the digest of each of some tensors of one type."""
     flat = torch.cat([each.detach().reshape(-1) for each in tensors])
     sizes = torch.tensor([each.numel() for each in tensors])
@@ -319,7 +319,7 @@ def _small_digests(tensors: Sequence[Tensor]) -> list[int]:
     return list(((begun * 31).index_add_(0, owners, numbers) % _MODULUS).tolist())
 
 
-def _digest(tensor: Tensor) -> Tensor:
+def _tensor_digest(tensor: Tensor) -> Tensor:
     """Return a number below the modulus that two tensors share only by chance, unless they are equal."""
     flat = tensor.detach().reshape(-1)
     flat = (torch.view_as_real(flat) if flat.is_complex() else flat).reshape(-1).contiguous()

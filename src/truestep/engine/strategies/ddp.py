@@ -16,7 +16,7 @@ from truestep.engine.processes.gathering import gather_all_rows
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
 from truestep.engine.strategies.buckets import GradientBuckets
-from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS, is_to_be_read
+from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS, has_buffer_comparison
 from truestep.engine.strategies.division import SharedBatch
 from truestep.engine.strategies.first_message import FirstMessage
 from truestep.engine.strategies.statistics import (
@@ -105,20 +105,20 @@ class DdpHooks:
     def before_backward(self, values: Tensor, *, is_last: bool | None) -> None:
         """Send each bucket as soon as it is full, where no other backward follows and this one exchanges nothing itself."""
         self._batch.refuse_other_switches()
-        if is_last and not self._batch.exchanges:
-            self._buckets.arm(self._batch.head(), self._batch.agree)
+        if is_last and not self._batch.loss_exchanges_tensors:
+            self._buckets.begin_last_backward(self._batch.head(), self._batch.agree)
 
     def gradients_ready(self, sums: LossTotals) -> None:
         """Sum what has not been sent; write the sums into every `.grad`."""
         self._batch.refuse_other_switches()
-        compared = self._batch.buffer_numbers()
-        mine, head = self._totals.mine(sums, compared), self._batch.head()
-        is_foreseen = self._totals.foresee(
-            sums, lambda: self._buckets.is_usual() and not is_to_be_read(compared)
+        compared = self._batch.buffer_comparison_numbers()
+        mine, head = self._totals.local_sums_vector(sums, compared), self._batch.head()
+        is_foreseen = self._totals.can_skip_reading_sums(
+            sums, lambda: self._buckets.has_each_gradient_once() and not has_buffer_comparison(compared)
         )
         self._world.wait_all(self._buckets.send_head(mine, head), self._what)
         if head is not None:
-            self._batch.take_heads(self._buckets.heads())
+            self._batch.receive_heads(self._buckets.heads())
             sums.num_counted = self._batch.num_examples
         self._world.wait_all(self._buckets.flush(mine), self._what)
         totals, came_twice = self._buckets.riders(len(mine), self._what, all_used=is_foreseen)
@@ -131,7 +131,7 @@ class DdpHooks:
         self._totals.take(totals, sums)
         self._buckets.write_back()
         self._sparse.exchange()
-        self._batch.take_buffers(None if is_foreseen else buffers)
+        self._batch.synchronize_buffers(None if is_foreseen else buffers)
 
     def joined(self, norm: Tensor, norm_type: float) -> Tensor:
         """Each process has all gradients."""
@@ -157,12 +157,12 @@ class SparseGradients:
         """Make every gradient the sum over all ranks; one that no rank has stays none."""
         for weights, parameter in self._owners:
             if parameter.requires_grad:
-                self._sum(weights, parameter)
+                self._sum_over_ranks(weights, parameter)
 
-    def _sum(self, weights: LearnerWeights, parameter: nn.Parameter) -> None:
-        gradient = weights.gradient_so_far(parameter)
+    def _sum_over_ranks(self, weights: LearnerWeights, parameter: nn.Parameter) -> None:
+        gradient = weights.accumulated_gradient(parameter)
         is_dense = gradient is not None and not gradient.is_sparse  # the weight was used elsewhere, too
-        rows, values = _rows_of(parameter, gradient)
+        rows, values = _gradient_rows(parameter, gradient)
         count = _UNUSED if gradient is None else len(rows)
         found = self._world.meet(f"{self._what} (rows of an embedding)", count, is_dense)
         if all(each[0] == _UNUSED for each in found):
@@ -175,7 +175,7 @@ class SparseGradients:
         weights.set_gradient(parameter, total.to_dense() if any(each[1] for each in found) else total)
 
 
-def _rows_of(parameter: Tensor, gradient: Tensor | None) -> tuple[Tensor, Tensor]:
+def _gradient_rows(parameter: Tensor, gradient: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the numbers of the rows that a gradient has, and the rows."""
     if gradient is None:
         numbers = torch.empty(0, dtype=torch.int64, device=parameter.device)

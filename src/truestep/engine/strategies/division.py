@@ -19,7 +19,7 @@ from truestep.engine.processes.packing import pack_rank_message, unpack_rank_mes
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchPlacing
 from truestep.engine.strategies.buffers import RankBuffers
-from truestep.engine.strategies.first_message import RankHead
+from truestep.engine.strategies.first_message import RankMessageHead
 from truestep.engine.strategies.switches import RankSwitches
 from truestep.engine.strategies.unmet import UnmetUpdates
 from truestep.engine.weights import LearnerWeights
@@ -32,25 +32,25 @@ def shared_example(batch: Batch, counting: BatchCounting, counts: Sequence[int],
     """
     source = next(rank for rank, count in enumerate(counts) if count)
     own = counting.first(batch) if counts[world.rank] else None
-    sent = pack_rank_message(_tensors(own)) if world.rank == source else b""
+    sent = pack_rank_message(_collect_tensors(own)) if world.rank == source else b""
     found = world.share_bytes(sent, "an example for ranks without any")
-    return _with_tensors(batch, unpack_rank_message(found[source])) if own is None else own
+    return _replace_tensors(batch, unpack_rank_message(found[source])) if own is None else own
 
 
-def _tensors(batch: Batch) -> list[Tensor]:
+def _collect_tensors(batch: Batch) -> list[Tensor]:
     found: list[Tensor] = []
 
-    def note(tensor: Tensor) -> Tensor:
+    def append_tensor(tensor: Tensor) -> Tensor:
         found.append(tensor)
         return tensor
 
-    map_batch_tensors(note, batch)
+    map_batch_tensors(append_tensor, batch)
     return found
 
 
-def _with_tensors(batch: Batch, tensors: list[Tensor]) -> Batch:
+def _replace_tensors(batch: Batch, tensors: list[Tensor]) -> Batch:
     """Return a batch built like this one, with these tensors."""
-    if len(_tensors(batch)) != len(tensors):
+    if len(_collect_tensors(batch)) != len(tensors):
         raise BatchError(
             "This rank has no example of the batch, whose loss all ranks must call equally often, and it can't be lent one: the "
             "batch is a list of examples, or an example's parts are not all tensors. Leave short batches out: "
@@ -100,7 +100,7 @@ class SharedBatch:
         self.buffers.begin()
 
     @property
-    def exchanges(self) -> bool:
+    def loss_exchanges_tensors(self) -> bool:
         """Whether the loss has exchanged tensors, which its backward does, too."""
         return self._world.num_gathered != self._num_gathered
 
@@ -116,7 +116,7 @@ class SharedBatch:
         switches = self._switches.sum()
         self._unmet.begin(count, num_parts, switches, as_given=may_be_as_given)
         expected = self._unmet.num_expected
-        total = self._total if expected is None else max(expected, 1)  # of none nothing is divided
+        total = self._total_examples if expected is None else max(expected, 1)  # of none nothing is divided
         if self._unmet.is_one:
             return BatchPlacing(self._unmet.first, count, total, num_parts)
         called = self._called if self._counts_calls else ""
@@ -126,11 +126,11 @@ class SharedBatch:
         )
         lender = None
         if self._counts_calls:  # else nothing has to be known before the loss is called
-            self._learn()
+            self._learn_counts()
             num_parts, lender = max(self._calls), self if len(set(self._calls)) > 1 else None
-        return BatchPlacing(self._first, count, total, num_parts, lender)
+        return BatchPlacing(self._first_row, count, total, num_parts, lender)
 
-    def _learn(self) -> None:
+    def _learn_counts(self) -> None:
         """Take in what the others have, once they have said it."""
         if self._meeting is None:
             return
@@ -144,7 +144,7 @@ class SharedBatch:
                 f"In {self._what}, batch normalisation takes statistics of the batch on rank {takes.index(True)} and not on rank "
                 f"{takes.index(False)}, so one would wait for the other. Call train() or eval() on all ranks alike."
             )
-        self._refuse_others([each[3] for each in found])
+        self._refuse_differing_sums([each[3] for each in found])
 
     def _take_counts(self, counts: list[int], calls: list[int]) -> None:
         self._counts, self._calls = counts, calls
@@ -156,23 +156,23 @@ class SharedBatch:
                 "out on all ranks where none has an example left."
             )
 
-    def head(self) -> RankHead | None:
+    def head(self) -> RankMessageHead | None:
         """Return what this rank says at the head of the gradients' first message; None where there is no such."""
         return self._unmet.head()
 
-    def agree(self, heads: Sequence[RankHead]) -> bool:
+    def agree(self, heads: Sequence[RankMessageHead]) -> bool:
         """Whether all ranks may go on from what they have said; where not, `take_heads` says why."""
         return self._unmet.agree(heads)
 
-    def take_heads(self, heads: Sequence[RankHead]) -> None:
+    def receive_heads(self, heads: Sequence[RankMessageHead]) -> None:
         """Take in what all ranks have said; raises what a meeting would have raised, where they have not met."""
-        self._unmet.look_for_others(heads)
+        self._unmet.refuse_other_updates(heads)
         if self._unmet.is_one:
             self._take_counts([each.num_examples for each in heads], [each.calls for each in heads])
-            self._refuse_others([each.switches for each in heads])
+            self._refuse_differing_sums([each.switches for each in heads])
             self._unmet.check()
 
-    def _refuse_others(self, sums: Sequence[float]) -> None:
+    def _refuse_differing_sums(self, sums: Sequence[float]) -> None:
         if len(set(sums)) > 1:
             raise self._switches.difference(self._world, self._what)
 
@@ -181,15 +181,15 @@ class SharedBatch:
         if not self._have_met:
             self._have_met = True
             met = self._world.meet(f"{self._what}, which counts nothing", self._switches.sum())
-            self._refuse_others([number for (number,) in met])
+            self._refuse_differing_sums([number for (number,) in met])
 
-    def _first(self) -> int:
+    def _first_row(self) -> int:
         self._unmet.note_draw()
-        self._learn()
+        self._learn_counts()
         return sum(self._counts[: self._world.rank])
 
-    def _total(self) -> int:
-        self._learn()
+    def _total_examples(self) -> int:
+        self._learn_counts()
         return sum(self._counts)
 
     @property
@@ -200,7 +200,7 @@ class SharedBatch:
     @property
     def may_shrink(self) -> bool:
         """Not where the loss exchanges tensors: the others would wait for calls that never come."""
-        return not self._counts_calls and not self.exchanges
+        return not self._counts_calls and not self.loss_exchanges_tensors
 
     def example(self, batch: Any, counting: BatchCounting) -> Any:
         """Return one example, lent by another rank where this one has none."""
@@ -222,7 +222,7 @@ class SharedBatch:
 
     def refuse_empty(self) -> None:
         """Refuse a loss of the whole batch where a rank has nothing of it."""
-        self._learn()
+        self._learn_counts()
         if 0 in self._counts:
             without = self._counts.index(0)
             raise BatchError(
@@ -232,41 +232,41 @@ class SharedBatch:
 
     def check_whole(self) -> None:
         """Refuse a loss of the whole batch that has not seen it."""
-        if not self.exchanges:
+        if not self.loss_exchanges_tensors:
             raise LossError(
                 "decomposable=False, and the loss has seen only this process's part of the batch: it did not call ts.gather, which "
                 "returns the rows of all: others, first = ts.gather(vectors, with_first=True)."
             )
 
-    def buffer_numbers(self) -> list[Any]:
+    def buffer_comparison_numbers(self) -> list[Any]:
         """Return what tells all ranks whether their buffers are alike, to be summed over them."""
         is_alone = self._is_placed and self._unmet.is_one  # what the others have comes with what is sent now
-        enough = self._unmet.has_calls if is_alone else self._have_enough()[self._world.rank]
+        enough = self._unmet.has_calls if is_alone else self._ranks_with_enough_calls()[self._world.rank]
         return self.buffers.numbers(is_enough=enough)
 
     @property
     def num_examples(self) -> int | None:
         """How many examples all ranks have; None where nobody has counted."""
-        self._learn()
+        self._learn_counts()
         return sum(self._counts) if self._is_placed else None
 
-    def take_buffers(self, found: Tensor | None) -> None:
+    def synchronize_buffers(self, found: Tensor | None) -> None:
         """Make the buffers the same on all ranks, or refuse.
 
         A rank without examples, or with too few, has others: they become those of the first that had enough.
         """
         self._have_met = self._unmet.is_one = False
-        rank, enough = self._world.rank, self._have_enough()
+        rank, enough = self._world.rank, self._ranks_with_enough_calls()
         is_counted = self._is_placed and sum(self._counts) > 0
         share = self._counts[rank] / sum(self._counts) if is_counted else 1 / self._world.size
         self._is_placed = False
         self.buffers.settle(found, share)
         if not all(enough):
-            self.buffers.lend(enough.index(True), takes=not enough[rank])
+            self.buffers.broadcast_buffers(enough.index(True), takes=not enough[rank])
 
-    def _have_enough(self) -> list[bool]:
+    def _ranks_with_enough_calls(self) -> list[bool]:
         """Return, for each rank, whether its loss was called often enough with examples of its own."""
-        self._learn()
+        self._learn_counts()
         if not self._is_placed:
             return [True] * self._world.size
         most = max(self._calls, default=0)

@@ -21,7 +21,7 @@ NUM_HEAD_WORDS = 10
 _HALF = 1 << 16
 
 
-class RankHead(NamedTuple):
+class RankMessageHead(NamedTuple):
     """What a rank says of its update.
 
     Attributes:
@@ -46,7 +46,7 @@ class RankHead(NamedTuple):
         return [*halves, self.calls, int(self.draws)]
 
     @classmethod
-    def of_words(cls, words: Sequence[float]) -> "RankHead":
+    def from_words(cls, words: Sequence[float]) -> "RankMessageHead":
         """Return what was written as these words."""
         *halves, calls, draws = map(int, words)
         pairs = zip(halves[::2], halves[1::2], strict=True)
@@ -59,16 +59,18 @@ def num_head_numbers(size: int) -> int:
     return size * NUM_HEAD_WORDS
 
 
-def write_rank_head(head: RankHead, into: Tensor, *, rank: int, size: int) -> None:
+def write_rank_head(head: RankMessageHead, into: Tensor, *, rank: int, size: int) -> None:
     """Write this rank's head; the words of the others are made zero. Heads are the host's: they travel by gloo."""
     words = into.numpy()
     words[:] = 0
     words.reshape(size, NUM_HEAD_WORDS)[rank] = head.words()
 
 
-def read_rank_heads(summed: Tensor, size: int) -> list[RankHead]:
+def read_rank_heads(summed: Tensor, size: int) -> list[RankMessageHead]:
     """Return the heads of all ranks."""
-    return [RankHead.of_words(words) for words in summed.numpy().reshape(size, NUM_HEAD_WORDS).tolist()]
+    return [
+        RankMessageHead.from_words(words) for words in summed.numpy().reshape(size, NUM_HEAD_WORDS).tolist()
+    ]
 
 
 _PARTS = 3  # of 24 bits each, for the 53 of a double
@@ -82,7 +84,7 @@ def num_bucket_slots(num_numbers: int, size: int) -> int:
 def write_bucket_riders(numbers: Tensor, into: Tensor, *, rank: int, size: int) -> None:
     """Write this rank's numbers (float64, in the range of the slots' type) into the slots, which are zero."""
     if into.is_cpu:
-        _write_on_host(numbers.numpy(), into.numpy().reshape(size, _PARTS, -1)[rank])
+        _write_slots_on_host(numbers.numpy(), into.numpy().reshape(size, _PARTS, -1)[rank])
         return
     slots = into.view(size, _PARTS, -1)[rank]
     parts = [numbers.to(into.dtype)]
@@ -95,7 +97,7 @@ def write_bucket_riders(numbers: Tensor, into: Tensor, *, rank: int, size: int) 
 
 
 @np.errstate(invalid="ignore", over="ignore")
-def _write_on_host(rest: Any, slots: Any) -> None:
+def _write_slots_on_host(rest: Any, slots: Any) -> None:
     # by NumPy, whose operations on a few numbers take a third of torch's
     slots[0] = rest
     for part in range(1, _PARTS):
@@ -123,7 +125,7 @@ _ROOM_FOR_NUMBERS = 16  # of each rank: what rides when nothing is measured, and
 _WIRE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
-def wire_type(dtype: torch.dtype) -> torch.dtype:
+def communication_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the type in which gradients of this one travel."""
     return _WIRE.get(dtype, dtype)
 
@@ -140,7 +142,7 @@ class FirstMessage:
 
     def add(self, parameters: Iterable[Tensor]) -> None:
         """A learner is made of these parameters; those that are frozen now count, too, as they may train on one rank alone."""
-        sizes = {id(each): (each.numel(), wire_type(each.dtype)) for each in parameters}
+        sizes = {id(each): (each.numel(), communication_dtype(each.dtype)) for each in parameters}
         self._types |= {dtype for _, dtype in sizes.values()}
         num_riders = 1 + len(sizes) + num_bucket_slots(_ROOM_FOR_NUMBERS, self._num_ranks)
         num_riders += num_head_numbers(self._num_ranks)

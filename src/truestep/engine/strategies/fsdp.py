@@ -19,10 +19,10 @@ from truestep.core.errors import OptionError
 from truestep.engine.gradient_hooks import refuse_gradient_hooks
 from truestep.engine.precision import Precision
 from truestep.engine.processes.pickled_parts import ask_others_when_pickled
-from truestep.engine.processes.shards import divide_what_is_loaded, is_divided_over_ranks
+from truestep.engine.processes.shards import divide_loaded_weights, is_divided_over_ranks
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
-from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS, is_to_be_read
+from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS, has_buffer_comparison
 from truestep.engine.strategies.division import SharedBatch
 from truestep.engine.strategies.statistics import Norm, share_rank_statistics, unshare_rank_statistics
 from truestep.engine.strategies.totals import RankTotals
@@ -56,7 +56,7 @@ class Fsdp:
                 f'precision={precision.name!r} keeps half-precision weights, and strategy="fsdp" makes its own of float32 parts. '
                 'Use "bf16-mixed" or "fp16-mixed".'
             )
-        _refuse_parameters(module)
+        _refuse_unsupported_parameters(module)
         self.world.broadcast([*module.parameters(), *module.buffers()], "the weights of a model to divide")
         self._norms += share_rank_statistics(module, self.world, is_updating)
         policy = MixedPrecisionPolicy(
@@ -69,9 +69,9 @@ class Fsdp:
         for root in fsdp_roots(module):
             for unit in [*fsdp_blocks(root), root]:
                 divided: Any = fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
-                _sum_gradients(divided)
+                _sum_instead_of_average(divided)
                 calls.watch(unit)
-        divide_what_is_loaded(module)
+        divide_loaded_weights(module)
 
     def _make_mesh(self, device: torch.device) -> Any:
         from torch.distributed.device_mesh import DeviceMesh
@@ -92,14 +92,14 @@ class Fsdp:
         unshare_rank_statistics(self._norms)
 
 
-def _sum_gradients(divided: Any) -> None:
+def _sum_instead_of_average(divided: Any) -> None:
     # where torch divides by the number of processes: each backward is seeded with one over the whole batch
     divided.set_gradient_divide_factor(1.0)
     divided.set_force_sum_reduction_for_comms(enable=True)
     divided.set_reduce_scatter_unused_params(True)
 
 
-def _refuse_parameters(module: nn.Module) -> None:
+def _refuse_unsupported_parameters(module: nn.Module) -> None:
     refuse_gradient_hooks(module.named_parameters())
     if names := [name for name, parameter in module.named_parameters() if not parameter.dim()]:
         raise OptionError(
@@ -151,7 +151,7 @@ class FsdpHooks:
         if is_divided_over_ranks(
             values
         ):  # even its sum is a message, which a rank without examples would not answer
-            raise _weight_elsewhere()
+            raise _weight_elsewhere_error()
         self._batch.refuse_other_switches()
         sends = is_last is not False
         for root in self._roots:
@@ -165,12 +165,14 @@ class FsdpHooks:
         """They are summed. What no rank has used keeps no gradient."""
         pairs = zip(self._calls, self._names, strict=True)
         used = [name in calls.used for calls, names in pairs for name in names]
-        compared = self._batch.buffer_numbers()
-        mine = self._totals.mine(sums, compared)
+        compared = self._batch.buffer_comparison_numbers()
+        mine = self._totals.local_sums_vector(sums, compared)
         all_used = all(
             is_used or not each.requires_grad for is_used, each in zip(used, self._parameters, strict=True)
         )
-        is_foreseen = self._totals.foresee(sums, lambda: all_used and not is_to_be_read(compared))
+        is_foreseen = self._totals.can_skip_reading_sums(
+            sums, lambda: all_used and not has_buffer_comparison(compared)
+        )
         flags = torch.tensor([*map(float, used)], dtype=mine.dtype)
         vector = torch.cat([mine, send_to_device(flags, mine.device)])
         self._world.wait_all([self._world.reduce(vector)], self._what)
@@ -181,7 +183,7 @@ class FsdpHooks:
                 if not by_how_many:
                     parameter.grad = None
         self._totals.take(vector[:num_totals], sums)
-        self._batch.take_buffers(None if is_foreseen else vector[num_totals : len(mine)])
+        self._batch.synchronize_buffers(None if is_foreseen else vector[num_totals : len(mine)])
 
     def joined(self, norm: Tensor, norm_type: float) -> Tensor:
         """Join the norms of all parts."""
@@ -198,11 +200,11 @@ class FsdpHooks:
         """Say what the weights' being divided has to do with it."""
         text = str(error)
         if "mixed torch.Tensor and DTensor" in text:
-            return _weight_elsewhere()
+            return _weight_elsewhere_error()
         return self._world.explained(error)
 
 
-def _weight_elsewhere() -> OptionError:
+def _weight_elsewhere_error() -> OptionError:
     return OptionError(
         'With strategy="fsdp" weights are gathered where a module is called, and something was computed with a weight '
         "elsewhere: in a method that is not forward, by a part that reads another's weight, or in a penalty on weights, of "

@@ -17,7 +17,7 @@ from truestep.engine.processes.world import World
 Norm = nn.modules.batchnorm._BatchNorm
 
 
-class _SumOfAll(torch.autograd.Function):
+class _AllReduceSum(torch.autograd.Function):
     """The sum of a tensor over all processes; its backward is the same of the gradients."""
 
     @staticmethod
@@ -29,17 +29,17 @@ class _SumOfAll(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        return _sum_of_all(gradient, ctx.world), None
+        return _all_reduce_sum(gradient, ctx.world), None
 
 
-def _sum_of_all(tensor: Tensor, world: World) -> Tensor:
-    total: Tensor = _SumOfAll.apply(tensor, world)  # type: ignore[no-untyped-call]
+def _all_reduce_sum(tensor: Tensor, world: World) -> Tensor:
+    total: Tensor = _AllReduceSum.apply(tensor, world)  # type: ignore[no-untyped-call]
     return total
 
 
 def any_takes_batch_statistics(norms: Iterable[Norm]) -> bool:
     """Whether one of the layers takes statistics of the batch now."""
-    return any(map(_takes, norms))
+    return any(map(_uses_batch_statistics, norms))
 
 
 def share_rank_statistics(module: nn.Module, world: World, is_updating: Callable[[], bool]) -> list[Norm]:
@@ -57,7 +57,7 @@ def unshare_rank_statistics(layers: Iterable[Norm]) -> None:
         layer.__dict__.pop("forward", None)
 
 
-def look_at_calls_apart(layer: nn.Module) -> bool:
+def has_moved_locally(layer: nn.Module) -> bool:
     """Whether a layer has moved its running statistics by this rank's rows alone since it was asked last."""
     forward = layer.__dict__.get("forward")
     if not isinstance(forward, _ForwardOverRanks) or not forward.was_called_apart:
@@ -79,19 +79,21 @@ class _ForwardOverRanks:
         layer, _, is_updating = self._given
         if layer.training and not is_updating():
             self.was_called_apart = True
-        return _forward(*self._given, inputs)
+        return _normalize_over_ranks(*self._given, inputs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of the layer (a teacher, an average) is no layer of the learner's: it has its class's own forward."""
         return getattr, (self._given[0], "forward")
 
 
-def _takes(layer: Norm) -> bool:
+def _uses_batch_statistics(layer: Norm) -> bool:
     return layer.training or layer.running_mean is None
 
 
-def _forward(layer: Norm, world: World, is_updating: Callable[[], bool], inputs: Tensor) -> Tensor:
-    if not (_takes(layer) and is_updating()):
+def _normalize_over_ranks(
+    layer: Norm, world: World, is_updating: Callable[[], bool], inputs: Tensor
+) -> Tensor:
+    if not (_uses_batch_statistics(layer) and is_updating()):
         return type(layer).forward(layer, inputs)
     layer._check_input_dim(inputs)  # type: ignore[no-untyped-call]
     world.num_gathered += 1  # the backward exchanges tensors of its own
@@ -100,7 +102,7 @@ def _forward(layer: Norm, world: World, is_updating: Callable[[], bool], inputs:
     shape = [1, -1, *[1] * (inputs.ndim - 2)]
     counts = 0.0 if world.counts_nothing else 1.0
     count = wide.new_full((1,), counts * wide.numel() / wide.shape[1])
-    sums = _sum_of_all(torch.cat([counts * wide.sum(dims), count]), world)
+    sums = _all_reduce_sum(torch.cat([counts * wide.sum(dims), count]), world)
     count = sums[-1].detach()
     if count.is_cpu and count <= 1:  # as on one process; a GPU is not waited for
         raise ValueError(
@@ -109,17 +111,19 @@ def _forward(layer: Norm, world: World, is_updating: Callable[[], bool], inputs:
     mean = sums[:-1] / count
     # In two passes: the mean of squares minus the square of the mean cancels where the mean is large.
     centred = wide - mean.view(shape)
-    variance = _sum_of_all(counts * centred.square().sum(dims), world) / count
+    variance = _all_reduce_sum(counts * centred.square().sum(dims), world) / count
     output = centred * (variance + layer.eps).rsqrt().view(shape)
     if layer.affine:
         output = output * layer.weight.view(shape) + layer.bias.view(shape)
     if layer.training and layer.track_running_stats:
-        _remember(layer, mean.detach(), variance.detach() * (count / (count - 1).clamp(min=1)))
+        _update_running_statistics(
+            layer, mean.detach(), variance.detach() * (count / (count - 1).clamp(min=1))
+        )
     return output.to(inputs.dtype)
 
 
 @torch.no_grad()
-def _remember(layer: Norm, mean: Tensor, variance: Tensor) -> None:
+def _update_running_statistics(layer: Norm, mean: Tensor, variance: Tensor) -> None:
     assert layer.num_batches_tracked is not None
     assert layer.running_mean is not None
     assert layer.running_var is not None

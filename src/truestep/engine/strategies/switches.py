@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import in_float64
+from truestep.core.accelerator import to_float64
 from truestep.core.errors import RankError
 from truestep.engine.processes.world import World
 from truestep.engine.weights import LearnerWeights
@@ -37,7 +37,7 @@ class RankSwitches:
         trains = bytes(parameter.requires_grad for _, parameter in self._parameters)
         modes = bytes(layer.training for _, layer in self._layers)
         return zlib.crc32(
-            trains + modes + (self._sums().numpy().tobytes() if self._compares_weights else b"")
+            trains + modes + (self._weight_sums().numpy().tobytes() if self._compares_weights else b"")
         )
 
     @property
@@ -49,7 +49,7 @@ class RankSwitches:
         return step == 1 or all(parameter.is_cpu for _, parameter in self._whole)
 
     @torch.no_grad()
-    def _sums(self) -> Tensor:
+    def _weight_sums(self) -> Tensor:
         return torch.stack([_sum_of_values(parameter) for _, parameter in self._whole]).cpu()
 
     def difference(self, world: World, what: str) -> RankError:
@@ -58,7 +58,7 @@ class RankSwitches:
             "trains": [name for name, parameter in self._parameters if parameter.requires_grad],
             "is in training mode": [name for name, layer in self._layers if layer.training],
         }
-        sums = [number.hex() for number in self._sums().tolist()] if self._compares_weights else []
+        sums = [number.hex() for number in self._weight_sums().tolist()] if self._compares_weights else []
         sent = json.dumps(mine | {"sums": sums}).encode()
         everybody = [json.loads(each) for each in world.share_bytes(sent, what)]
         found = []
@@ -70,13 +70,13 @@ class RankSwitches:
                 found.append(f"{name} {said} on rank {has.index(True)} and not on rank {has.index(False)}")
             found += [f"so do {len(names) - _NAMED} more"] if len(names) > _NAMED else []
         if not found:
-            return self._other_weights([each["sums"] for each in everybody], what)
+            return self._different_weights_error([each["sums"] for each in everybody], what)
         return RankError(
             f"The ranks don't train the same in {what}: {'; '.join(found)}. Their gradients would be summed as if they did, and a "
             "checkpoint keeps rank 0's. Freeze, unfreeze, train() and eval() on all ranks alike, not under `if run.is_main:`."
         )
 
-    def _other_weights(self, everybody: Sequence[Sequence[str]], what: str) -> RankError:
+    def _different_weights_error(self, everybody: Sequence[Sequence[str]], what: str) -> RankError:
         rank = next(rank for rank, sums in enumerate(everybody) if sums != everybody[0])
         pairs = zip(self._whole, everybody[0], everybody[rank], strict=True)
         names = [name for (name, _), first, other in pairs if first != other]
@@ -94,4 +94,4 @@ class RankSwitches:
 
 
 def _sum_of_values(weight: Tensor) -> Tensor:
-    return in_float64(torch.view_as_real(weight) if weight.is_complex() else weight).sum()
+    return to_float64(torch.view_as_real(weight) if weight.is_complex() else weight).sum()

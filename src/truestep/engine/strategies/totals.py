@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import is_host, runs_ahead, send_to_device
+from truestep.core.accelerator import is_async_device, is_cpu_device, send_to_device
 from truestep.core.errors import LossError
 from truestep.engine.processes.world import World
 from truestep.engine.sums import LossTotals
@@ -35,7 +35,7 @@ class RankTotals:
         # by the hosts, where nothing is read: whether an example has a weight, and the total weight where none has
         self._said: tuple[bool, int] | None = None
 
-    def mine(self, sums: LossTotals, more: Sequence[Any] = ()) -> Tensor:
+    def local_sums_vector(self, sums: LossTotals, more: Sequence[Any] = ()) -> Tensor:
         """Return this rank's vector, in float64, when its last loss is known, and more numbers behind it."""
         weight, loss, metrics = sums.shares()
         self._is_new = is_new = bool(metrics) and sorted(metrics) != self._names
@@ -44,13 +44,13 @@ class RankTotals:
         tail = [0.0 if is_new or not metrics else metrics[name] for name in self._names]
         return _as_one_vector([*head, *tail, *more], self._device)
 
-    def foresee(self, sums: LossTotals, is_usual: Callable[[], bool]) -> bool:
+    def can_skip_reading_sums(self, sums: LossTotals, is_usual: Callable[[], bool]) -> bool:
         """Whether nothing of what the ranks sum has to be read: where a device runs ahead, the hosts tell each other beforehand.
 
         `is_usual`: this rank has used each parameter, and has nothing to compare with the others.
         """
         self._said = None
-        if not runs_ahead(self._device):
+        if not is_async_device(self._device):
             return False
         total = 0 if isinstance(sums.total, Tensor) else sums.total
         found = self._world.meet(
@@ -67,7 +67,7 @@ class RankTotals:
         if self._said is None:
             self._numbers = vector[:_HEAD].tolist()
             if self._numbers[-1]:
-                self._learn_metrics(sums)
+                self._exchange_metrics(sums)
 
     def decide(self, sums: LossTotals) -> None:
         """Make the sums those of the whole batch."""
@@ -78,7 +78,7 @@ class RankTotals:
         least = None if vector.is_cpu else -negative
         sums.become(total, loss, dict(zip(self._names, metrics, strict=True)), least=least)
 
-    def _learn_metrics(self, sums: LossTotals) -> None:
+    def _exchange_metrics(self, sums: LossTotals) -> None:
         """Learn the names of the metrics, which a rank without examples can't know, and sum them."""
         metrics = sums.shares()[2]
         mine = json.dumps(sorted(metrics)).encode() if sums.num_parts else b""
@@ -96,7 +96,7 @@ class RankTotals:
 
 def _as_one_vector(values: Sequence[Any], device: torch.device) -> Tensor:
     """Return numbers, and tensors of one number, as one vector."""
-    if is_host(device):
+    if is_cpu_device(device):
         numbers = [each.item() if isinstance(each, Tensor) else each for each in values]
         return torch.tensor(numbers, dtype=torch.float64)
     vector = torch.tensor([0.0 if isinstance(each, Tensor) else each for each in values], dtype=torch.float64)

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from truestep.core.errors import LossError, RankError
-from truestep.core.tensor_bytes import times_written
+from truestep.core.tensor_bytes import tensor_version
 from truestep.engine.batches import map_batch_tensors
-from truestep.engine.gradient_hooks import when_accumulated
+from truestep.engine.gradient_hooks import register_gradient_hooks
 from truestep.engine.processes.shards import is_divided_over_ranks
 from truestep.engine.processes.world import World
 
@@ -38,7 +38,7 @@ def fsdp_blocks(root: nn.Module) -> Iterator[nn.Module]:
     Where parameters are shared by several of them there are none, since each belongs to one unit.
     """
     owners: dict[int, int] = {}
-    found = list(_members(root))
+    found = list(_container_members(root))
     for number, part in enumerate(found):
         for parameter in part.parameters():
             if owners.setdefault(id(parameter), number) != number:
@@ -50,15 +50,15 @@ def fsdp_blocks(root: nn.Module) -> Iterator[nn.Module]:
         yield from (part for part in found if any(True for _ in part.parameters()))
 
 
-def _members(module: nn.Module) -> Iterator[nn.Module]:
+def _container_members(module: nn.Module) -> Iterator[nn.Module]:
     for child in module.children():
         if isinstance(module, _CONTAINERS) and not isinstance(child, _CONTAINERS):
             yield child
         else:
-            yield from _members(child)
+            yield from _container_members(child)
 
 
-class UnitHoldings:
+class UnitContents:
     """What the modules of a unit hold: compared in each call, object by object, and looked at where it is not what it was."""
 
     def __init__(self, unit: nn.Module) -> None:
@@ -66,9 +66,9 @@ class UnitHoldings:
         self._homes: list[dict[str, Any]] = []
         self._known: list[Any] = []
 
-    def are_known(self) -> bool:
+    def are_unchanged(self) -> bool:
         """Whether each parameter and part is the object that was there when all was found right."""
-        now = self._now()
+        now = self._current_contents()
         return len(now) == len(self._known) > 0 and all(map(is_, now, self._known))
 
     def note(self) -> None:
@@ -76,9 +76,9 @@ class UnitHoldings:
         parts = list(self._unit.modules())
         self._homes = [each._parameters for each in parts]
         self._homes += [each._modules for each in parts]
-        self._known = self._now()
+        self._known = self._current_contents()
 
-    def _now(self) -> list[Any]:
+    def _current_contents(self) -> list[Any]:
         return list(chain.from_iterable(home.values() for home in self._homes))
 
 
@@ -94,7 +94,7 @@ class FsdpUnitCalls:
         self._world = world
         self._names = {_BACKWARD: "the backward", _ITS_END: "the end of the backward"}
         """What a rank has come for, by the number that it says so with."""
-        self._holdings: dict[nn.Module, UnitHoldings] = {}
+        self._holdings: dict[nn.Module, UnitContents] = {}
         self._unhooked: dict[nn.Module, list[tuple[str, Tensor]]] = {}
         self._written: dict[nn.Module, list[tuple[str, Tensor, int]]] = {}
         """The weights of a unit, and how often each had been written to when they were gathered last."""
@@ -116,13 +116,15 @@ class FsdpUnitCalls:
         self._names[tag] = self._paths[unit] or "the whole module"
         self._names[tag + _WITH_INPUTS] = f"{self._names[tag]} with inputs that get gradients"
         unit.register_forward_pre_hook(
-            lambda unit, *inputs: self._called(unit, tag, inputs), prepend=True, with_kwargs=True
+            lambda unit, *inputs: self._before_unit_call(unit, tag, inputs), prepend=True, with_kwargs=True
         )
-        unit.register_forward_pre_hook(lambda unit, _: self._gathered(unit))
+        unit.register_forward_pre_hook(lambda unit, _: self._hook_gathered_weights(unit))
         # The first hook of all, so that what it puts on outputs comes before torch gathers the unit.
-        unit.register_forward_hook(lambda unit, _, output: self._returned(unit, tag, output), prepend=True)
+        unit.register_forward_hook(
+            lambda unit, _, output: self._after_unit_call(unit, tag, output), prepend=True
+        )
 
-    def _called(self, unit: nn.Module, tag: int, inputs: Any) -> None:
+    def _before_unit_call(self, unit: nn.Module, tag: int, inputs: Any) -> None:
         self._refuse_other_weights(unit)
         if torch._C._current_graph_task_id() == -1:  # no checkpointed layer that runs again in a backward
             self.goes_back = False
@@ -134,8 +136,8 @@ class FsdpUnitCalls:
 
     def _refuse_other_weights(self, unit: nn.Module) -> None:
         """Raise where a module holds other weights than its own for this call: torch would gather its own over them."""
-        holdings = self._holdings.get(unit) or self._holdings.setdefault(unit, UnitHoldings(unit))
-        if holdings.are_known():
+        holdings = self._holdings.get(unit) or self._holdings.setdefault(unit, UnitContents(unit))
+        if holdings.are_unchanged():
             return
         for name, parameter in unit.named_parameters():
             is_own = is_divided_over_ranks(parameter) or id(parameter) in self._whole
@@ -153,29 +155,31 @@ class FsdpUnitCalls:
             called = "; ".join(f"rank {rank}: {self._names[number]}" for rank, number in enumerate(found))
             raise RankError(_OTHER_LAYERS.format(called=called))
 
-    def _gathered(self, unit: nn.Module) -> None:
+    def _hook_gathered_weights(self, unit: nn.Module) -> None:
         """Note from now on which of its weights, the same tensors each time they are gathered, get a gradient."""
         if unit not in self._unhooked:  # those of units within it are not gathered now
             named = unit.named_parameters(self._paths[unit])
             self._unhooked[unit] = [(name, each) for name, each in named if not is_divided_over_ranks(each)]
             self._whole |= {id(each) for _, each in self._unhooked[unit]}
             self._written[unit] = [(name, each, 0) for name, each in self._unhooked[unit]]
-        self._written[unit] = [(name, each, times_written(each)) for name, each, _ in self._written[unit]]
-        when_accumulated([pair for pair in self._unhooked[unit] if pair[1].requires_grad], self._use)
+        self._written[unit] = [(name, each, tensor_version(each)) for name, each, _ in self._written[unit]]
+        register_gradient_hooks(
+            [pair for pair in self._unhooked[unit] if pair[1].requires_grad], self._note_used_weight
+        )
         self._unhooked[unit] = [pair for pair in self._unhooked[unit] if not pair[1].requires_grad]
 
-    def _use(self, name: str, _: Tensor) -> None:
+    def _note_used_weight(self, name: str, _: Tensor) -> None:
         self.used.add(name)
 
-    def _returned(self, unit: nn.Module, tag: int, output: Any) -> Any:
+    def _after_unit_call(self, unit: nn.Module, tag: int, output: Any) -> Any:
         """Return an output without views that says when a backward comes to it; raise where the call wrote to its weights."""
         for name, parameter, before in self._written[unit]:
-            if times_written(parameter) != before:
+            if tensor_version(parameter) != before:
                 raise LossError(_WRITTEN_TO.format(name=name))
         if not torch.is_grad_enabled():
             return output
         output = _without_views(output)
-        come = partial(self._went_back, tag, set())
+        come = partial(self._on_backward, tag, set())
 
         def hook(tensor: Tensor) -> Tensor:
             if tensor.requires_grad:
@@ -185,9 +189,9 @@ class FsdpUnitCalls:
         map_batch_tensors(hook, output)
         return output
 
-    def _went_back(self, tag: int, backwards: set[int], gradient: Tensor) -> None:
+    def _on_backward(self, tag: int, backwards: set[int], gradient: Tensor) -> None:
         """Meet the other ranks once for a call and backward, and at the backward's end before torch sums what is left."""
-        self._check()
+        self._check_backward_allowed()
         backward = torch._C._current_graph_task_id()
         if backward in backwards:  # another output of the same call
             return
@@ -197,7 +201,7 @@ class FsdpUnitCalls:
             torch.autograd.Variable._execution_engine.queue_callback(lambda: self.meet(_ITS_END))
         self.meet(tag)
 
-    def _check(self) -> None:
+    def _check_backward_allowed(self) -> None:
         if not self.goes_back:
             raise LossError(
                 "The loss goes back through the model itself (a gradient penalty, torch.autograd.grad), which can't be done with "

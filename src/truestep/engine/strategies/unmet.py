@@ -13,7 +13,7 @@ from truestep.engine.data.same_data import refuse_other_rows
 from truestep.engine.processes.shares import RankShare
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import AttemptTakenBackError
-from truestep.engine.strategies.first_message import RankHead
+from truestep.engine.strategies.first_message import RankMessageHead
 
 
 class UnmetUpdates:
@@ -25,7 +25,7 @@ class UnmetUpdates:
         self._knows = False  # of a first update, for which all have met
         self._drew = self._are_odd = False
         self._is_doubtful = self._must_meet = False
-        self._mine = RankHead(0, 0, 0, 0, 0, draws=False)
+        self._mine = RankMessageHead(0, 0, 0, 0, 0, draws=False)
         self._given: tuple[int | None, tuple[int, ...] | None] = None, None
         self._shares: list[int] = []  # of the examples, by the order
         self.num_expected: int | None = None
@@ -47,12 +47,12 @@ class UnmetUpdates:
         given = (known, self._world.shares_given)
         if given != self._given:
             self._given, self.num_expected = given, known
-            self._shares = self._shares_of(known or 0)
+            self._shares = self._rows_per_rank(known or 0)
         place = zlib.crc32(f"{self._world.step} {self._what} {known is None}".encode())
-        self._mine = RankHead(place, switches, count, known or 0, calls, draws=False)
+        self._mine = RankMessageHead(place, switches, count, known or 0, calls, draws=False)
         self.is_one = known is not None and self._knows and not self._must_meet
 
-    def _shares_of(self, number: int) -> list[int]:
+    def _rows_per_rank(self, number: int) -> list[int]:
         if self._world.shares_given is not None:
             return list(self._world.shares_given)
         parts = [RankShare(rank, self._world.size).of(number) for rank in range(self._world.size)]
@@ -72,20 +72,20 @@ class UnmetUpdates:
         """Whether this rank calls the loss with examples of its own."""
         return self._mine.calls > 0
 
-    def head(self) -> RankHead | None:
+    def head(self) -> RankMessageHead | None:
         """Return what this rank says; None where gradients travel without."""
         return self._mine if self._rides else None
 
-    def agree(self, heads: Sequence[RankHead]) -> bool:
+    def agree(self, heads: Sequence[RankMessageHead]) -> bool:
         """Whether all are here for this update, train the same, and have drawn for the examples that they have."""
-        is_drawn_otherwise = any(each.draws for each in heads) and self._are_not_the_orders(heads)
+        is_drawn_otherwise = any(each.draws for each in heads) and self._differs_from_order(heads)
         alike = len({(each.place, each.switches, each.num_expected) for each in heads}) == 1
         return not self.is_one or (alike and not is_drawn_otherwise)
 
-    def _are_not_the_orders(self, heads: Sequence[RankHead]) -> bool:
+    def _differs_from_order(self, heads: Sequence[RankMessageHead]) -> bool:
         return self.num_expected is not None and [each.num_examples for each in heads] != self._shares
 
-    def look_for_others(self, heads: Sequence[RankHead]) -> None:
+    def refuse_other_updates(self, heads: Sequence[RankMessageHead]) -> None:
         """Raise where the ranks have come for different updates; learn whether one may have to be taken back."""
         if self.is_one and any(each.place != self._mine.place for each in heads):
             raise self._world.apart(self._what)
@@ -93,7 +93,7 @@ class UnmetUpdates:
             refuse_other_rows(self._what, [each.num_expected for each in heads])
         self._knows = True
         self._drew = any(each.draws for each in heads)
-        self._are_odd = self._are_not_the_orders(heads)
+        self._are_odd = self._differs_from_order(heads)
         self._is_doubtful = self._is_doubtful or self._drew or self._are_odd
 
     def check(self) -> None:

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from truestep.core.results import plain_result
+from truestep.core.results import result_to_plain
 from truestep.explainer.catalogue import explained_errors, nearest_errors, recognise_error
 from truestep.explainer.crash import Crash
 from truestep.explainer.explain import explain_crash
@@ -57,11 +57,11 @@ class ErrorLogReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as one JSON document."""
-        return {"schema_version": 1, **plain_result(self)}
+        return {"schema_version": 1, **result_to_plain(self)}
 
 
 @dataclass
-class _Sighting:
+class _ErrorOccurrences:
     """An error, wherever and however often it stands in the log."""
 
     found: ErrorInLog
@@ -82,34 +82,36 @@ def explain_log(text: str, *, is_file: bool = False) -> ErrorLogReport:
     """Explain the errors of a log, or of one message; a file that names no error is none, however short it is."""
     log = read_error_log(text)
     may_be_message = not is_file or _NAMES_ERROR.search(text) is not None
-    sightings = sorted(_sightings(log, may_be_message=may_be_message), key=_Sighting.order)
+    sightings = sorted(
+        _unique_errors_with_ranks(log, may_be_message=may_be_message), key=_ErrorOccurrences.order
+    )
     return ErrorLogReport(
-        num_lines=len(log.lines), errors=tuple(map(_explain_sighting, sightings)), cut_at=log.cut_at
+        num_lines=len(log.lines), errors=tuple(map(_explain_error_occurrences, sightings)), cut_at=log.cut_at
     )
 
 
-def _sightings(log: ErrorLog, *, may_be_message: bool) -> list[_Sighting]:
+def _unique_errors_with_ranks(log: ErrorLog, *, may_be_message: bool) -> list[_ErrorOccurrences]:
     """Return each error once, with the ranks that had it."""
     known = {id(each): match[0] for each in log.found if (match := recognise_error(each.crash))}
-    once: dict[tuple[str, str], _Sighting] = {}
+    once: dict[tuple[str, str], _ErrorOccurrences] = {}
     for each in log.found:
         error = known.get(id(each))
-        sighting = once.setdefault(_key_of(each, error), _Sighting(each, error))
+        sighting = once.setdefault(_deduplication_key(each, error), _ErrorOccurrences(each, error))
         sighting.ranks |= set() if each.rank is None else {each.rank}
         if each.crash.frames and not sighting.found.crash.frames:
             sighting.found = each
-    for each in _fatal(log, known):
-        once[_key_of(each, known.get(id(each)))].is_fatal = True
+    for each in _last_error_of_each_rank(log, known):
+        once[_deduplication_key(each, known.get(id(each)))].is_fatal = True
     if not known:
-        for each in _lines_that_tell(log, may_be_message=may_be_message):
+        for each in _known_errors_without_traceback(log, may_be_message=may_be_message):
             match = recognise_error(each.crash)
-            once[match[0].name() if match else "", each.crash.title] = _Sighting(
+            once[match[0].name() if match else "", each.crash.title] = _ErrorOccurrences(
                 each, match[0] if match else None, is_fatal=match is not None
             )
     return list(once.values())
 
 
-def _fatal(log: ErrorLog, known: dict[int, type[Explainer]]) -> list[ErrorInLog]:
+def _last_error_of_each_rank(log: ErrorLog, known: dict[int, type[Explainer]]) -> list[ErrorInLog]:
     """Return what each rank died of: its last error, with those that it came from.
 
     What only follows from an error of another process, as torchrun's own report does, is passed over.
@@ -123,12 +125,12 @@ def _fatal(log: ErrorLog, known: dict[int, type[Explainer]]) -> list[ErrorInLog]
     return [each for each in log.found if (each.rank, each.chain) in chains]
 
 
-def _key_of(each: ErrorInLog, error: type[Explainer] | None) -> tuple[str, str]:
+def _deduplication_key(each: ErrorInLog, error: type[Explainer] | None) -> tuple[str, str]:
     """Return what makes two errors one: their name, or their title, whatever numbers stand in it."""
     return (error.name(), "") if error else ("", each.crash.title.translate(_NO_DIGITS))
 
 
-def _lines_that_tell(log: ErrorLog, *, may_be_message: bool) -> list[ErrorInLog]:
+def _known_errors_without_traceback(log: ErrorLog, *, may_be_message: bool) -> list[ErrorInLog]:
     """Return the lines that name a known error without an exception; a lone message is one whatever it is."""
     telling = [error for error in explained_errors().values() if error.anywhere]
     ends = {each.number for each in log.found}  # these have a type, by which they are another error
@@ -153,7 +155,7 @@ def _lines_that_tell(log: ErrorLog, *, may_be_message: bool) -> list[ErrorInLog]
     return list(found.values())
 
 
-def _explain_sighting(sighting: _Sighting) -> ExplainedLogError:
+def _explain_error_occurrences(sighting: _ErrorOccurrences) -> ExplainedLogError:
     crash = sighting.found.crash
     explanation = explain_crash(crash) if sighting.error is not None else None
     return ExplainedLogError(

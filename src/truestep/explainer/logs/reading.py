@@ -9,10 +9,10 @@ from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.logs.lines import ErrorLogLine, clean_log_lines
 from truestep.explainer.logs.rendered import (
     PYTEST_ERROR,
-    boxed_frames,
     is_boxed_traceback,
-    log_message_unwrapped,
-    pytest_error,
+    parse_boxed_frames,
+    parse_pytest_error,
+    unwrap_log_message,
 )
 
 _START = re.compile(r"(?:Original )?Traceback \(most recent call last\):?\s*$")
@@ -80,19 +80,19 @@ def decode_error_log(data: bytes) -> str:
 
 def read_error_log(text: str | Iterable[str]) -> ErrorLog:
     """Find the errors of a log, rank by rank, as lines of several ranks stand in one another."""
-    lines = list(clean_log_lines(_rows(text) if isinstance(text, str) else text))
+    lines = list(clean_log_lines(_split_lines(text) if isinstance(text, str) else text))
     ranks: dict[int | None, list[ErrorLogLine]] = {}
     for line in lines:
         ranks.setdefault(line.rank, []).append(line)
-    found = [each for rank in ranks.values() for each in _errors(rank)]
+    found = [each for rank in ranks.values() for each in _parse_errors_of_rank(rank)]
     return ErrorLog(sorted(found, key=lambda each: each.number), lines)
 
 
-def _rows(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def _errors(lines: Sequence[ErrorLogLine]) -> Iterator[ErrorInLog]:
+def _parse_errors_of_rank(lines: Sequence[ErrorLogLine]) -> Iterator[ErrorInLog]:
     """Yield the errors of one rank; those that Python links by a sentence are one chain."""
     place, chain, before = 0, 0, 0
     while place < len(lines):
@@ -100,13 +100,13 @@ def _errors(lines: Sequence[ErrorLogLine]) -> Iterator[ErrorInLog]:
         text = lines[place].text
         notebook = _NOTEBOOK_START.match(text)
         if notebook:
-            found, place = _notebook_traceback(lines, place + 1, notebook[1])
+            found, place = _parse_ipython_traceback(lines, place + 1, notebook[1])
         elif _START.search(text):
-            found, place = _traceback(lines, place + 1)
+            found, place = _parse_python_traceback(lines, place + 1)
         elif is_boxed_traceback(text):
-            found, place = _boxed_traceback(lines, place)
+            found, place = _parse_rich_traceback(lines, place)
         else:
-            found, place = _without_traceback(lines, place)
+            found, place = _parse_error_without_traceback(lines, place)
         if found is not None:
             linked = any(_LINK.search(line.text) for line in lines[before : start + 1])
             chain, before = chain if linked else chain + 1, place
@@ -114,7 +114,7 @@ def _errors(lines: Sequence[ErrorLogLine]) -> Iterator[ErrorInLog]:
             yield found
 
 
-def _traceback(lines: Sequence[ErrorLogLine], place: int) -> tuple[ErrorInLog | None, int]:
+def _parse_python_traceback(lines: Sequence[ErrorLogLine], place: int) -> tuple[ErrorInLog | None, int]:
     """Read Python's own traceback: frames with their lines, then type and message."""
     frames: list[CrashFrame] = []
     indented = False
@@ -124,7 +124,9 @@ def _traceback(lines: Sequence[ErrorLogLine], place: int) -> tuple[ErrorInLog | 
         if frame:
             indented = indented or text.startswith(" ")
             source = lines[place + 1].text if place + 1 < len(lines) else ""
-            is_source = bool(source.strip()) and not _FRAME.match(source) and not _is_end(source, indented)
+            is_source = (
+                bool(source.strip()) and not _FRAME.match(source) and not _is_exception_line(source, indented)
+            )
             frames.append(
                 CrashFrame(
                     frame["path"],
@@ -134,8 +136,8 @@ def _traceback(lines: Sequence[ErrorLogLine], place: int) -> tuple[ErrorInLog | 
                 )
             )
             place += 2 if is_source else 1
-        elif _is_end(text, indented):
-            return _ended(lines, place, frames)
+        elif _is_exception_line(text, indented):
+            return _parse_type_and_message(lines, place, frames)
         elif _START.search(text) or _NOTEBOOK_START.match(text):
             return None, place
         elif not indented and frames and not text.strip():
@@ -145,16 +147,16 @@ def _traceback(lines: Sequence[ErrorLogLine], place: int) -> tuple[ErrorInLog | 
     return None, place
 
 
-def _boxed_traceback(lines: Sequence[ErrorLogLine], place: int) -> tuple[ErrorInLog | None, int]:
+def _parse_rich_traceback(lines: Sequence[ErrorLogLine], place: int) -> tuple[ErrorInLog | None, int]:
     """Read rich's traceback: frames in a box, type and message below it, broken at the box's width."""
     width = len(lines[place].text.strip())
-    frames, place = boxed_frames(lines, place)
-    if place < len(lines) and _is_end(lines[place].text, indented=True):
-        return _ended(lines, place, frames, width)
+    frames, place = parse_boxed_frames(lines, place)
+    if place < len(lines) and _is_exception_line(lines[place].text, indented=True):
+        return _parse_type_and_message(lines, place, frames, width)
     return None, place
 
 
-def _is_end(text: str, indented: bool) -> bool:
+def _is_exception_line(text: str, indented: bool) -> bool:
     match = _END.match(text)
     if match is None:
         return False
@@ -163,7 +165,7 @@ def _is_end(text: str, indented: bool) -> bool:
     return indented and not text.startswith(" ") and "." in match["type"] and match["message"] is not None
 
 
-def _ended(
+def _parse_type_and_message(
     lines: Sequence[ErrorLogLine], place: int, frames: list[CrashFrame], width: int = 0
 ) -> tuple[ErrorInLog, int]:
     """Read type and message, and what of the message follows on further lines."""
@@ -171,18 +173,22 @@ def _ended(
     assert match is not None
     message = [match["message"] or ""]
     after = place + 1
-    while after < len(lines) and after - place < _MAX_MESSAGE_LINES and _goes_on(lines[after].text):
+    while (
+        after < len(lines)
+        and after - place < _MAX_MESSAGE_LINES
+        and _is_message_continuation(lines[after].text)
+    ):
         message.append(lines[after].text)
         after += 1
     if width:
         start = lines[place].text[: len(lines[place].text) - len(message[0])]
-        text = log_message_unwrapped([start + message[0], *message[1:]], width).removeprefix(start)
+        text = unwrap_log_message([start + message[0], *message[1:]], width).removeprefix(start)
     else:
         text = "\n".join(message)
-    return _found(lines, place, match["type"], text, frames), after
+    return _make_error_in_log(lines, place, match["type"], text, frames), after
 
 
-def _goes_on(text: str) -> bool:
+def _is_message_continuation(text: str) -> bool:
     return not (
         not text.strip()
         or _START.search(text)
@@ -193,7 +199,7 @@ def _goes_on(text: str) -> bool:
     )
 
 
-def _notebook_traceback(
+def _parse_ipython_traceback(
     lines: Sequence[ErrorLogLine], place: int, kind: str
 ) -> tuple[ErrorInLog | None, int]:
     """Read IPython's traceback, which marks lines with arrows and ends with `Type: message`."""
@@ -208,23 +214,25 @@ def _notebook_traceback(
                 CrashFrame(path or "<notebook>", int(arrow["line"]), function, arrow["text"].strip())
             )
         elif (end := _END.match(text)) and end["type"].rpartition(".")[2] == kind.rpartition(".")[2]:
-            return _ended(lines, place, frames)
+            return _parse_type_and_message(lines, place, frames)
         elif _START.search(text):
             break
         place += 1
     return None, place
 
 
-def _without_traceback(lines: Sequence[ErrorLogLine], place: int) -> tuple[ErrorInLog | None, int]:
+def _parse_error_without_traceback(
+    lines: Sequence[ErrorLogLine], place: int
+) -> tuple[ErrorInLog | None, int]:
     """Read `Type: message` where no traceback led to it."""
     match = _BARE.search(lines[place].text)
     if match is None or _SUMMARY.match(lines[place].text):
         return None, place + 1
     message, after = [match["message"] or ""], place + 1
     if PYTEST_ERROR.match(lines[place].text):
-        more, frames, after = pytest_error(lines, place)
+        more, frames, after = parse_pytest_error(lines, place)
         kind = match["type"] or match["alone"]
-        return _found(lines, place, kind, "\n".join([*message, *more]), frames), after
+        return _make_error_in_log(lines, place, kind, "\n".join([*message, *more]), frames), after
     while (
         after < len(lines)
         and lines[after].text.startswith(("\t", "    "))
@@ -232,10 +240,10 @@ def _without_traceback(lines: Sequence[ErrorLogLine], place: int) -> tuple[Error
     ):
         message.append(lines[after].text)
         after += 1
-    return _found(lines, place, match["type"] or match["alone"], "\n".join(message), []), after
+    return _make_error_in_log(lines, place, match["type"] or match["alone"], "\n".join(message), []), after
 
 
-def _found(
+def _make_error_in_log(
     lines: Sequence[ErrorLogLine], place: int, kind: str, message: str, frames: list[CrashFrame]
 ) -> ErrorInLog:
     around = "\n".join(line.text for line in lines[max(0, place - 60) : place + 20])

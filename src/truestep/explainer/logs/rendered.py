@@ -35,7 +35,7 @@ def is_boxed_traceback(text: str) -> bool:
     return "Traceback" in text and _TOP.match(text) is not None
 
 
-def boxed_frames(lines: Sequence[ErrorLogLine], place: int) -> tuple[list[CrashFrame], int]:
+def parse_boxed_frames(lines: Sequence[ErrorLogLine], place: int) -> tuple[list[CrashFrame], int]:
     """Return the frames of a box that begins at a place, and the place after it."""
     frames: list[CrashFrame] = []
     begun = ""  # of a path that the box's width breaks
@@ -56,7 +56,7 @@ def boxed_frames(lines: Sequence[ErrorLogLine], place: int) -> tuple[list[CrashF
     return frames, place + bottom
 
 
-def log_message_unwrapped(message: Sequence[str], width: int) -> str:
+def unwrap_log_message(message: Sequence[str], width: int) -> str:
     """Return a message as it was before it was broken at a width."""
     whole = message[0].rstrip()
     for before, line in pairwise(message):
@@ -65,7 +65,7 @@ def log_message_unwrapped(message: Sequence[str], width: int) -> str:
     return whole
 
 
-def pytest_error(lines: Sequence[ErrorLogLine], place: int) -> tuple[list[str], list[CrashFrame], int]:
+def parse_pytest_error(lines: Sequence[ErrorLogLine], place: int) -> tuple[list[str], list[CrashFrame], int]:
     """Return the further lines of a message that pytest marks with E, its frames, and the place after it."""
     after = place + 1
     message = []
@@ -77,10 +77,10 @@ def pytest_error(lines: Sequence[ErrorLogLine], place: int) -> tuple[list[str], 
         first -= 1
     behind = takewhile(lambda line: not _SECTION.match(line.text), lines[after : after + _AFTER])
     texts = [line.text for line in (*lines[first:after], *behind)]
-    return message, _pytest_frames(texts, place - first), after
+    return message, _parse_pytest_frames(texts, place - first), after
 
 
-def _pytest_frames(texts: list[str], error: int) -> list[CrashFrame]:
+def _parse_pytest_frames(texts: list[str], error: int) -> list[CrashFrame]:
     """Return the frames of one section: `path:NN: in f` with the line after it, or `path:NN:` with the marked one before."""
     frames = []
     function = marked = ""

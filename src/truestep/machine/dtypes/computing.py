@@ -48,7 +48,7 @@ def without_dtype_warnings() -> Iterator[None]:
         torch.set_warn_always(always)
 
 
-def dtype_devices_here() -> tuple[DtypeDevice, ...]:
+def available_dtype_devices() -> tuple[DtypeDevice, ...]:
     """Return the CPU and one accelerator of each model."""
     found = [DtypeDevice(name="cpu", model=None, count=1)]
     accelerator = torch.accelerator.current_accelerator(check_available=True)
@@ -64,36 +64,36 @@ def dtype_devices_here() -> tuple[DtypeDevice, ...]:
 
 def dtype_support(dtype: torch.dtype, device: DtypeDevice, *, size: int | None) -> DtypeSupport:
     """Return whether `dtype` adds and multiplies matrices on a device; with `size`, how long a product of that size takes."""
-    add = _computes(lambda ones: ones + ones, dtype, device)
-    matmul = _computes(lambda ones: ones @ ones, dtype, device)
-    seconds = _times(dtype, device, size) if matmul and size else []
+    add = _can_compute(lambda ones: ones + ones, dtype, device)
+    matmul = _can_compute(lambda ones: ones @ ones, dtype, device)
+    seconds = _time_matmul(dtype, device, size) if matmul and size else []
     median = statistics.median(seconds) if seconds else None
     return DtypeSupport(
         device=device.name, add=add, matmul=matmul, matmul_seconds=median, repeats=len(seconds)
     )
 
 
-def _computes(operation: Callable[[Tensor], Tensor], dtype: torch.dtype, device: DtypeDevice) -> bool:
+def _can_compute(operation: Callable[[Tensor], Tensor], dtype: torch.dtype, device: DtypeDevice) -> bool:
     try:
-        _finish(operation(torch.ones(2, 2, device=device.name).to(dtype)))
+        _wait_for_result(operation(torch.ones(2, 2, device=device.name).to(dtype)))
     except Exception:  # noqa: BLE001  each type and device refuses in its own way
         return False
     return True
 
 
-def _finish(result: Tensor) -> None:
+def _wait_for_result(result: Tensor) -> None:
     """Wait until a result is there: a GPU reports its errors late."""
     if result.device.type != "cpu":
         torch.accelerator.synchronize(result.device)
 
 
-def _times(dtype: torch.dtype, device: DtypeDevice, size: int) -> list[float]:
+def _time_matmul(dtype: torch.dtype, device: DtypeDevice, size: int) -> list[float]:
     row = torch.arange(size * size, device=device.name) % 7  # neither random nor constant
     matrix = (row.reshape(size, size).float() / 8).to(dtype)
-    _finish(matrix @ matrix)
+    _wait_for_result(matrix @ matrix)
     seconds: list[float] = []
     while len(seconds) < _REPEATS and (not seconds or sum(seconds) < _SECONDS):
         start = time.perf_counter()
-        _finish(matrix @ matrix)
+        _wait_for_result(matrix @ matrix)
         seconds.append(time.perf_counter() - start)
     return seconds

@@ -15,11 +15,11 @@ from truestep.core.results import RenderableType, Result
 from truestep.machine.dtypes.computing import (
     DtypeDevice,
     DtypeSupport,
-    dtype_devices_here,
+    available_dtype_devices,
     dtype_support,
     without_dtype_warnings,
 )
-from truestep.machine.dtypes.numbers import DtypeNumbers, dtype_numbers
+from truestep.machine.dtypes.numbers import DtypeNumericLimits, numeric_limits_of_dtype
 
 _ORDER = ("bool", "whole", "float", "complex", "quantised", "bits", "unknown")
 LARGEST = 16384
@@ -45,7 +45,7 @@ class DtypeRow:
     name: str
     aliases: tuple[str, ...]
     bytes: int
-    numbers: DtypeNumbers
+    numbers: DtypeNumericLimits
     decimal_digits: float | None
     numpy: str | None
     safetensors: str | None
@@ -85,12 +85,14 @@ def dtypes(*, time_matmul: bool = False, size: int = 512) -> DtypeReport:
     """
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST:
         raise OptionError(f"size={size!r}: give the rows of the matrices to multiply, from 1 to {LARGEST}.")
-    devices, timed = dtype_devices_here(), size if time_matmul else None
+    devices, timed = available_dtype_devices(), size if time_matmul else None
     onnx, onnx_source = onnx_dtype_names()
     with without_dtype_warnings():
         rows = [
-            _row(dtype, names, onnx, tuple(dtype_support(dtype, device, size=timed) for device in devices))
-            for dtype, names in _names().items()
+            _make_dtype_row(
+                dtype, names, onnx, tuple(dtype_support(dtype, device, size=timed) for device in devices)
+            )
+            for dtype, names in _all_dtype_names().items()
         ]
     rows.sort(key=lambda row: (_ORDER.index(row.numbers.kind), row.numbers.bits, row.name))
     return DtypeReport(
@@ -102,7 +104,7 @@ def dtypes(*, time_matmul: bool = False, size: int = 512) -> DtypeReport:
     )
 
 
-def _names() -> dict[torch.dtype, list[str]]:
+def _all_dtype_names() -> dict[torch.dtype, list[str]]:
     """Return every dtype of torch with all its names."""
     found: dict[torch.dtype, list[str]] = {}
     for name, value in sorted(vars(torch).items()):
@@ -111,11 +113,11 @@ def _names() -> dict[torch.dtype, list[str]]:
     return found
 
 
-def _row(
+def _make_dtype_row(
     dtype: torch.dtype, names: list[str], onnx: Mapping[str, str], devices: tuple[DtypeSupport, ...]
 ) -> DtypeRow:
     name = str(dtype).removeprefix("torch.")
-    numbers = dtype_numbers(dtype)
+    numbers = numeric_limits_of_dtype(dtype)
     return DtypeRow(
         name=name,
         aliases=tuple(other for other in names if other != name),

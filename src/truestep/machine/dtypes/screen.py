@@ -18,17 +18,17 @@ def dtype_report_table(report: DtypeReport) -> RenderableType:
         for device in report.devices
     )
     parts: list[RenderableType] = [Text(f"torch {report.torch_version}; asked: {asked}\n", style="dim")]
-    parts += _table(_NUMBERS, [_numbers(row) for row in report.dtypes])
+    parts += _dtype_table(_NUMBERS, [_numeric_limits_cells(row) for row in report.dtypes])
     devices = [device.name for device in report.devices]
     places = [(name, False) for name in ("dtype", *devices, "NumPy", "safetensors", "ONNX")]
     title = "computes here (+ a sum, @ a matrix product), and is carried by"
-    parts += _table(places, [_support_row(row) for row in report.dtypes], title=title)
+    parts += _dtype_table(places, [_device_support_cells(row) for row in report.dtypes], title=title)
     title = "other names, and the old ones of its tensors"
-    parts += _table(_OLD, [_legacy_line(row) for row in report.dtypes], title=title)
+    parts += _dtype_table(_OLD, [_legacy_names_cells(row) for row in report.dtypes], title=title)
     if report.matmul_size:
         title = f"seconds for a product of {report.matmul_size} x {report.matmul_size} (median; repeats)"
         headings = [("dtype", False), *((name, True) for name in devices)]
-        parts += _table(headings, [_times(row) for row in report.dtypes], title=title)
+        parts += _dtype_table(headings, [_matmul_times_cells(row) for row in report.dtypes], title=title)
     return Group(*parts, Text(f"\nONNX: {report.onnx_source}", style="dim"))
 
 
@@ -39,7 +39,7 @@ _NUMBERS: list[Heading] = [
 _OLD: list[Heading] = [("dtype", False), ("also", False), ("on the CPU", False), ("on CUDA", False)]
 
 
-def _table(
+def _dtype_table(
     headings: Sequence[Heading], lines: Sequence[Line], *, title: str | None = None
 ) -> Iterator[RenderableType]:
     """Yield a table of the dtypes about which it has something to say, and name the others."""
@@ -52,7 +52,7 @@ def _table(
         yield Text(f"\nnothing for {', '.join(others)}", style="dim")
 
 
-def _numbers(row: DtypeRow) -> Line:
+def _numeric_limits_cells(row: DtypeRow) -> Line:
     numbers = row.numbers
     cells = (numbers.least, numbers.most, numbers.smallest, numbers.eps, row.decimal_digits)
     return (row.name, str(numbers.bits), *map(_number_in_8_characters, cells))
@@ -70,16 +70,16 @@ def _number_in_8_characters(number: float | None) -> str:
     return f"{number:.2g}"
 
 
-def _support_row(row: DtypeRow) -> Line:
+def _device_support_cells(row: DtypeRow) -> Line:
     signs = [" ".join("+" * each.add + "@" * each.matmul) or UNKNOWN for each in row.devices]
     return (row.name, *signs, *(name or UNKNOWN for name in (row.numpy, row.safetensors, row.onnx)))
 
 
-def _legacy_line(row: DtypeRow) -> Line:
+def _legacy_names_cells(row: DtypeRow) -> Line:
     legacy = (row.legacy.get(place, UNKNOWN) for place in ("cpu", "cuda"))
     return (row.name, ", ".join(row.aliases) or UNKNOWN, *legacy)
 
 
-def _times(row: DtypeRow) -> Line:
+def _matmul_times_cells(row: DtypeRow) -> Line:
     seconds = ((each.matmul_seconds, each.repeats) for each in row.devices)
     return (row.name, *(f"{median:.2g} ({repeats})" if median else UNKNOWN for median, repeats in seconds))

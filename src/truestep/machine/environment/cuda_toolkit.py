@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from truestep.core.files import is_visible_file, is_visible_folder, is_visible_path, visible_paths_in
-from truestep.machine.environment.system import version_of_program
+from truestep.machine.environment.system import program_version_by_pattern
 
 DEFAULT_HOME = Path("/usr/local/cuda")
 _SCRIPT_BYTES = 64 * 1024
@@ -27,7 +27,7 @@ class Nvcc:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CudaHome:
+class CudaHomeCandidate:
     """A place that torch looks at for CUDA_HOME, in its order."""
 
     source: str
@@ -43,10 +43,10 @@ class CudaHome:
 class CudaToolkit:
     """The toolkits of this machine."""
 
-    homes: tuple[CudaHome, ...]
+    homes: tuple[CudaHomeCandidate, ...]
     nvccs: tuple[Nvcc, ...]
 
-    def home(self) -> CudaHome | None:
+    def home(self) -> CudaHomeCandidate | None:
         """Return the candidate that torch takes."""
         return next((home for home in self.homes if home.wins), None)
 
@@ -68,25 +68,31 @@ def read_toolkit(environment: Mapping[str, str] = os.environ, default: Path = DE
     }
     winner = next((source for source, path in candidates.items() if path), None)
     homes = tuple(
-        _candidate(source, path, wins=source == winner, nvcc=on_path if source == "which nvcc" else None)
+        _make_cuda_home_candidate(
+            source, path, wins=source == winner, nvcc=on_path if source == "which nvcc" else None
+        )
         for source, path in candidates.items()
     )
-    return CudaToolkit(homes=homes, nvccs=_nvccs(candidates, environment, default))
+    return CudaToolkit(homes=homes, nvccs=_find_nvcc_compilers(candidates, environment, default))
 
 
-def _candidate(source: str, path: str | None, *, wins: bool, nvcc: str | None) -> CudaHome:
+def _make_cuda_home_candidate(
+    source: str, path: str | None, *, wins: bool, nvcc: str | None
+) -> CudaHomeCandidate:
     if not path:
-        return CudaHome(source=source, path=None, wins=wins)
+        return CudaHomeCandidate(source=source, path=None, wins=wins)
     home = Path(path)
     parts = {
         "has_bin": is_visible_file(home / "bin/nvcc"),
         "has_include": any(is_visible_file(home / "include" / name) for name in ("cuda_runtime.h", "cuda.h")),
         "has_lib64": is_visible_folder(home / "lib64"),
     }
-    return CudaHome(source=source, path=path, wins=wins, wrong=_wrong(home, parts, nvcc), **parts)
+    return CudaHomeCandidate(
+        source=source, path=path, wins=wins, wrong=_cuda_home_problem(home, parts, nvcc), **parts
+    )
 
 
-def _wrong(home: Path, parts: Mapping[str, bool], nvcc: str | None) -> str | None:
+def _cuda_home_problem(home: Path, parts: Mapping[str, bool], nvcc: str | None) -> str | None:
     toolkit = toolkit_of_nvcc(Path(nvcc)) if nvcc else None
     if nvcc and not parts["has_include"] and os.path.realpath(home) != str(toolkit):
         behind = f"its toolkit is {toolkit}" if toolkit else "its toolkit can't be told from it"
@@ -114,7 +120,7 @@ def toolkit_of_nvcc(nvcc: Path) -> Path | None:
     return real.parent.parent
 
 
-def _nvccs(
+def _find_nvcc_compilers(
     candidates: Mapping[str, str | None], environment: Mapping[str, str], default: Path
 ) -> tuple[Nvcc, ...]:
     folders = [Path(folder) for folder in environment.get("PATH", "").split(os.pathsep) if folder]
@@ -125,16 +131,16 @@ def _nvccs(
         nvcc = folder / "nvcc"
         if is_visible_file(nvcc) and os.access(nvcc, os.X_OK):
             found.setdefault(os.path.realpath(nvcc), nvcc)
-    return tuple(_describe(nvcc) for nvcc in found.values())
+    return tuple(_describe_nvcc(nvcc) for nvcc in found.values())
 
 
-def _describe(nvcc: Path) -> Nvcc:
+def _describe_nvcc(nvcc: Path) -> Nvcc:
     toolkit = toolkit_of_nvcc(nvcc)
     outside = toolkit is None or os.path.realpath(nvcc.parent) != str(toolkit / "bin")
     return Nvcc(
         path=str(nvcc),
         # The compiler's own word: version.json is missing in toolkits from wheels, conda and distributions.
-        version=version_of_program(nvcc, r"release [\d.]+, V([\d.]+)"),
+        version=program_version_by_pattern(nvcc, r"release [\d.]+, V([\d.]+)"),
         wrapper=outside,
         toolkit=str(toolkit) if toolkit else None,
     )

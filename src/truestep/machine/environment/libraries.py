@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from truestep.core.files import is_visible_path, visible_paths_in
-from truestep.machine.environment.packages import Package
+from truestep.machine.environment.packages import InstalledPackage
 
 LOADER_CACHE = Path("/etc/ld.so.cache")
 _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
@@ -30,7 +30,7 @@ class SharedLibrary:
 
 def find_shared_libraries(
     name: str,
-    packages: Iterable[Package],
+    packages: Iterable[InstalledPackage],
     *,
     cuda_home: str | None = None,
     environment: Mapping[str, str] = os.environ,
@@ -47,13 +47,13 @@ def find_shared_libraries(
     found: dict[str, SharedLibrary] = {}
     for folder, found_by in places:
         for path in visible_paths_in(Path(folder), f"lib{name}.so*") if folder else ():
-            found.setdefault(os.path.realpath(path), _library(name, path, found_by))
+            found.setdefault(os.path.realpath(path), _make_shared_library(name, path, found_by))
     for path in cached_libraries(f"lib{name}.so", cache):
-        found.setdefault(os.path.realpath(path), _library(name, path, "loader cache"))
+        found.setdefault(os.path.realpath(path), _make_shared_library(name, path, "loader cache"))
     return tuple(found.values())
 
 
-def _library(name: str, path: Path, found_by: str) -> SharedLibrary:
+def _make_shared_library(name: str, path: Path, found_by: str) -> SharedLibrary:
     real = os.path.realpath(path)
     by_name = re.search(r"\.so\.(\d+\.\d+[\d.]*)$", real)
     by_wheel = re.match(r"wheel \S+ (\d+\.\d+\.\d+)", found_by)
@@ -82,12 +82,15 @@ def cached_libraries(prefix: str, cache: Path = LOADER_CACHE) -> list[Path]:
         number, _ = _CACHE_HEADER.unpack_from(data, len(_CACHE_MAGIC))
         start = len(_CACHE_MAGIC) + _CACHE_HEADER.size
         entries = _CACHE_ENTRY.iter_unpack(data[start : start + number * _CACHE_ENTRY.size])
-        keys = [(_string(data, key), _string(data, value)) for _, key, value, _, _ in entries]
+        keys = [
+            (_null_terminated_string(data, key), _null_terminated_string(data, value))
+            for _, key, value, _, _ in entries
+        ]
     except (OSError, ValueError, struct.error):
         return []
     paths = [Path(value) for key, value in keys if key.startswith(prefix)]
     return [path for path in dict.fromkeys(paths) if is_visible_path(path)]
 
 
-def _string(data: bytes, position: int) -> str:
+def _null_terminated_string(data: bytes, position: int) -> str:
     return os.fsdecode(data[position : data.index(b"\0", position)])

@@ -26,7 +26,7 @@ _RELEVANT = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Package:
+class InstalledPackage:
     """An installed package; the installer is what its metadata says."""
 
     name: str
@@ -42,31 +42,35 @@ def normalized_package_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def installed_packages(path: Sequence[str] | None = None) -> list[Package]:
+def installed_packages(path: Sequence[str] | None = None) -> list[InstalledPackage]:
     """Return every package on the import path and, in a conda environment, conda's own."""
     folders = [Path(place or ".") for place in dict.fromkeys(sys.path if path is None else path)]
-    found = [package for folder in folders for package in _in_folder(folder)]
+    found = [package for folder in folders for package in _packages_in_folder(folder)]
     known = {(package.name, package.version) for package in found}
     conda = _conda_packages(Path(sys.prefix)) if path is None else ()
     return found + [package for package in conda if (package.name, package.version) not in known]
 
 
-def relevant_packages(packages: Sequence[Package]) -> tuple[Package, ...]:
+def relevant_packages(packages: Sequence[InstalledPackage]) -> tuple[InstalledPackage, ...]:
     """Return the packages that matter to training, by name."""
     chosen = [package for package in packages if _RELEVANT.fullmatch(package.name)]
-    return tuple(sorted((_described(package) for package in chosen), key=lambda package: package.name))
+    return tuple(
+        sorted((_read_package_metadata(package) for package in chosen), key=lambda package: package.name)
+    )
 
 
-def _in_folder(folder: Path) -> Iterator[Package]:
+def _packages_in_folder(folder: Path) -> Iterator[InstalledPackage]:
     with suppress(OSError):
         for entry in folder.iterdir():
             match = _METADATA.fullmatch(entry.name)
             if match:
                 name = normalized_package_name(match["name"])
-                yield Package(name=name, version=match["version"], location=str(folder), metadata=str(entry))
+                yield InstalledPackage(
+                    name=name, version=match["version"], location=str(folder), metadata=str(entry)
+                )
 
 
-def _described(package: Package) -> Package:
+def _read_package_metadata(package: InstalledPackage) -> InstalledPackage:
     if package.metadata is None:
         return package
     folder, installer, editable = Path(package.metadata), None, False
@@ -78,16 +82,16 @@ def _described(package: Package) -> Package:
     return replace(package, installer=installer, editable=editable)
 
 
-def _conda_packages(prefix: Path) -> Iterator[Package]:
+def _conda_packages(prefix: Path) -> Iterator[InstalledPackage]:
     for record in visible_paths_in(prefix / "conda-meta", "*.json"):
         name, _, rest = record.stem.rpartition("-")[0].rpartition("-")
         if name:
-            yield Package(
+            yield InstalledPackage(
                 name=normalized_package_name(name), version=rest, location=str(prefix), installer="conda"
             )
 
 
-def package_requirements(package: Package) -> dict[str, str]:
+def package_requirements(package: InstalledPackage) -> dict[str, str]:
     """Return what the package always needs, as normalised name → the rest of the line."""
     found: dict[str, str] = {}
     with suppress(OSError):

@@ -38,11 +38,11 @@ def torch_build_facts(core: Any, *, ask_cuda: bool) -> dict[str, Any]:
     cudnn = getattr(core, "_cudnn", None)
     return {
         "architectures": (_call_or_none(core, "_cuda_getArchFlags") or "").split(),
-        "cudnn_version": _dotted(_call_or_none(cudnn, "getRuntimeVersion")),
-        "nccl_version": _nccl(core),
-        **{name.lower(): _is_on(switches.get(f"USE_{name}")) for name in ("GLOO", "MPI", "NCCL")},
+        "cudnn_version": _dotted_cudnn_version(_call_or_none(cudnn, "getRuntimeVersion")),
+        "nccl_version": _nccl_version_text(core),
+        **{name.lower(): _parse_on_off(switches.get(f"USE_{name}")) for name in ("GLOO", "MPI", "NCCL")},
         "num_threads": _call_or_none(core, "get_num_threads"),
-        **(_cuda(core) if ask_cuda else {}),
+        **(_cuda_facts(core) if ask_cuda else {}),
     }
 
 
@@ -54,11 +54,11 @@ def _call_or_none(owner: Any, name: str) -> Any:
         return None
 
 
-def _is_on(switch: str | None) -> bool | None:
+def _parse_on_off(switch: str | None) -> bool | None:
     return switch.upper() in ("ON", "1", "TRUE") if switch is not None else None
 
 
-def _dotted(numbers: Any) -> str | None:
+def _dotted_cudnn_version(numbers: Any) -> str | None:
     """Return cuDNN's (major, minor, patch), which older cores give as 90100."""
     if isinstance(numbers, int):
         large = 10000 if numbers >= 90000 else 1000
@@ -66,14 +66,14 @@ def _dotted(numbers: Any) -> str | None:
     return ".".join(map(str, numbers)) if numbers else None
 
 
-def _nccl(core: Any) -> str | None:
+def _nccl_version_text(core: Any) -> str | None:
     version = _call_or_none(core, "_nccl_version")
     if isinstance(version, int):
         version = (version >> 32, version >> 16 & 0xFFFF, version & 0xFFFF)
     return ".".join(map(str, version)) if version else None
 
 
-def _cuda(core: Any) -> dict[str, Any]:
+def _cuda_facts(core: Any) -> dict[str, Any]:
     count = getattr(core, "_cuda_getDeviceCount", None)
     if count is None:
         return {"cuda_available": False, "cuda_error": None}

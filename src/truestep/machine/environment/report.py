@@ -38,13 +38,13 @@ class Machine:
     cudnn: tuple[libraries.SharedLibrary, ...]
     nccl: tuple[libraries.SharedLibrary, ...]
     python: systems.PythonInstallation
-    packages: tuple[packages.Package, ...]
+    packages: tuple[packages.InstalledPackage, ...]
     system: systems.OperatingSystem
     processor: systems.Processor
     memory: systems.MainMemory
     disks: tuple[systems.DiskSpace, ...]
     limits: systems.ProcessLimits
-    container: containers.Container
+    container: containers.ContainerLimits
     variables: Mapping[str, str]
     unreadable: Mapping[str, str]  # sections that could not be read, with the error
 
@@ -90,7 +90,7 @@ def environment(*, real_import: bool = False) -> Environment:
     return Environment(machine=machine, verdicts=judge_machine(machine))
 
 
-def _read(
+def _read_or_note_unreadable(
     unreadable: dict[str, str], section: str, function: Callable[[], Section], otherwise: Section
 ) -> Section:
     try:
@@ -103,10 +103,10 @@ def _read(
 def read_machine(*, real_import: bool = False) -> Machine:
     """Return the facts; the child that loads torch runs while everything else is read."""
     probe, unreadable = TorchProbe(real_import=real_import), dict[str, str]()
-    read = partial(_read, unreadable)
+    read = partial(_read_or_note_unreadable, unreadable)
     toolkit = read("CUDA toolkit", cuda_toolkit.read_toolkit, cuda_toolkit.CudaToolkit(homes=(), nvccs=()))
-    installed: list[packages.Package] = read("packages", packages.installed_packages, [])
-    container = read("container", containers.read_container, containers.Container(kind=None))
+    installed: list[packages.InstalledPackage] = read("packages", packages.installed_packages, [])
+    container = read("container", containers.read_container_limits, containers.ContainerLimits(kind=None))
     home = toolkit.home()
     find = partial(libraries.find_shared_libraries, packages=installed, cuda_home=home.path if home else None)
     return Machine(
@@ -125,14 +125,14 @@ def read_machine(*, real_import: bool = False) -> Machine:
         limits=read("limits", systems.read_limits, systems.ProcessLimits()),
         container=container,
         variables=read_environment_variables(),
-        torch_lacks=read("packages", lambda: _lacking(installed), ()),
+        torch_lacks=read("packages", lambda: _missing_torch_requirements(installed), ()),
         torch_shadowed_by=next((name for name in _SHADOWS if is_visible_path(Path(name))), None),
         torch=probe.finish(),
         unreadable=unreadable,
     )
 
 
-def _lacking(installed: Sequence[packages.Package]) -> tuple[str, ...]:
+def _missing_torch_requirements(installed: Sequence[packages.InstalledPackage]) -> tuple[str, ...]:
     torch = next((package for package in installed if package.name == "torch"), None)
     needed = packages.package_requirements(torch) if torch else {}
     return tuple(sorted(set(needed) - {package.name for package in installed}))

@@ -25,11 +25,11 @@ _COMPILERS = {  # what stands before the version, in the first line
 }
 
 
-def _is_virtual() -> bool:
+def _is_virtual_environment() -> bool:
     return sys.prefix != sys.base_prefix or is_visible_folder(Path(sys.prefix, "conda-meta"))
 
 
-def _active_environment() -> str | None:
+def _activated_environment_path() -> str | None:
     return os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
 
 
@@ -41,8 +41,10 @@ class PythonInstallation:
     implementation: str = field(default_factory=platform.python_implementation)
     executable: str = field(default_factory=lambda: sys.executable)
     prefix: str = field(default_factory=lambda: sys.prefix)
-    virtual: bool = field(default_factory=_is_virtual)
-    active_environment: str | None = field(default_factory=_active_environment)  # what the shell believes
+    virtual: bool = field(default_factory=_is_virtual_environment)
+    active_environment: str | None = field(
+        default_factory=_activated_environment_path
+    )  # what the shell believes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,7 @@ def _system_name() -> str:
     return f"{platform.system()} {platform.release()}"
 
 
-def version_of_program(program: str | Path, pattern: str) -> str | None:
+def program_version_by_pattern(program: str | Path, pattern: str) -> str | None:
     """Return what a pattern finds in what a program says of its version; None where it is not there, fails or hangs."""
     with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False)
@@ -103,12 +105,12 @@ def version_of_program(program: str | Path, pattern: str) -> str | None:
     return None
 
 
-def _libc() -> str | None:
+def _libc_version() -> str | None:
     return "-".join(platform.libc_ver()) if platform.libc_ver()[0] else None
 
 
-def _compilers() -> dict[str, str]:
-    found = ((name, version_of_program(name, pattern)) for name, pattern in _COMPILERS.items())
+def _compiler_versions() -> dict[str, str]:
+    found = ((name, program_version_by_pattern(name, pattern)) for name, pattern in _COMPILERS.items())
     return {name: version for name, version in found if version}
 
 
@@ -118,8 +120,8 @@ class OperatingSystem:
 
     name: str = field(default_factory=_system_name)
     kernel: str = field(default_factory=platform.release)
-    libc: str | None = field(default_factory=_libc)
-    compilers: Mapping[str, str] = field(default_factory=_compilers)
+    libc: str | None = field(default_factory=_libc_version)
+    compilers: Mapping[str, str] = field(default_factory=_compiler_versions)
     host: str = field(default_factory=platform.node)
 
 
@@ -161,7 +163,7 @@ def read_main_memory() -> MainMemory:
     )
 
 
-def _cache(environment: Mapping[str, str], variable: str, name: str) -> str:
+def _cache_folder(environment: Mapping[str, str], variable: str, name: str) -> str:
     home = environment.get("XDG_CACHE_HOME")
     return environment.get(variable) or str(Path(home or Path.home() / ".cache") / name)
 
@@ -169,14 +171,14 @@ def _cache(environment: Mapping[str, str], variable: str, name: str) -> str:
 _PLACES: Mapping[str, Callable[[Mapping[str, str]], str]] = {
     "working folder": lambda _: str(Path.cwd()),
     "temporary files": lambda _: tempfile.gettempdir(),
-    "torch's cache": lambda environment: _cache(environment, "TORCH_HOME", "torch"),
-    "Hugging Face's cache": lambda environment: _cache(environment, "HF_HOME", "huggingface"),
+    "torch's cache": lambda environment: _cache_folder(environment, "TORCH_HOME", "torch"),
+    "Hugging Face's cache": lambda environment: _cache_folder(environment, "HF_HOME", "huggingface"),
 }
 
 
 def read_disks(environment: Mapping[str, str] = os.environ) -> tuple[DiskSpace, ...]:
     """Return the working, temporary and cache folders' file systems, each folder once."""
-    kinds = _file_systems()
+    kinds = _file_system_by_mount_point()
     disks = {}
     for purpose, find in _PLACES.items():
         # a working folder can be gone, a home unknown, and no folder for temporary files writable
@@ -186,14 +188,14 @@ def read_disks(environment: Mapping[str, str] = os.environ) -> tuple[DiskSpace, 
             disks[path] = DiskSpace(
                 purpose=purpose,
                 path=path,
-                file_system=_file_system(path, kinds),
+                file_system=_file_system_type_of_path(path, kinds),
                 total_bytes=usage.total,
                 free_bytes=usage.free,
             )
     return tuple(disks.values())
 
 
-def _file_systems() -> dict[str, str]:
+def _file_system_by_mount_point() -> dict[str, str]:
     import psutil
 
     try:
@@ -202,7 +204,7 @@ def _file_systems() -> dict[str, str]:
         return {}
 
 
-def _file_system(path: str, kinds: Mapping[str, str]) -> str | None:
+def _file_system_type_of_path(path: str, kinds: Mapping[str, str]) -> str | None:
     real = os.path.realpath(path)
     holding = [point for point in kinds if Path(real).is_relative_to(point)]
     return kinds[max(holding, key=len)] if holding else None

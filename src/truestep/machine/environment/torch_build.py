@@ -45,14 +45,14 @@ class TorchProbe:
 
     def __init__(self, *, path: Sequence[str] | None = None, real_import: bool = False) -> None:
         self.path = list(sys.path if path is None else path)
-        self.folder = find_torch(self.path)
+        self.folder = find_torch_folder(self.path)
         self.child: subprocess.Popen[str] | None = None
         self.real_import = real_import
         self.loaded = sys.modules.get("torch") if path is None else None
         if self.folder and not self.loaded:
-            self.child = self._start("import" if real_import else "core")
+            self.child = self._start_child_process("import" if real_import else "core")
 
-    def _start(self, way: str) -> subprocess.Popen[str]:
+    def _start_child_process(self, way: str) -> subprocess.Popen[str]:
         arguments = [way, str(self.folder), json.dumps(self.path)]
         return subprocess.Popen(
             [sys.executable, "-W", "ignore", probe.__file__, *arguments],
@@ -66,18 +66,20 @@ class TorchProbe:
         """Return the build, or None where no torch is installed."""
         if self.folder is None:
             return None
-        written = _written_version(self.folder)
+        written = _read_torch_version_file(self.folder)
         if self.loaded is not None:
-            return TorchBuild(folder=str(self.folder), loads=True, **written, **_of_this_process(self.loaded))
-        answer = _answer(self.child)
+            return TorchBuild(
+                folder=str(self.folder), loads=True, **written, **_facts_of_imported_torch(self.loaded)
+            )
+        answer = _read_child_answer(self.child)
         if answer["error"] and not self.real_import:
             # The short way failed, which may say nothing of torch: the real import decides, and words the error.
-            answer = _answer(self._start("import"))
+            answer = _read_child_answer(self._start_child_process("import"))
         answer["architectures"] = tuple(answer.get("architectures", ()))
         return TorchBuild(folder=str(self.folder), loads=answer["error"] is None, **written, **answer)
 
 
-def _answer(child: subprocess.Popen[str] | None) -> dict[str, Any]:
+def _read_child_answer(child: subprocess.Popen[str] | None) -> dict[str, Any]:
     assert child is not None
     try:
         output, _ = child.communicate(timeout=PROBE_TIMEOUT_SECONDS)
@@ -92,7 +94,7 @@ def _answer(child: subprocess.Popen[str] | None) -> dict[str, Any]:
         return {"error": f"the process that imports torch ended with status {child.returncode}"}
 
 
-def _of_this_process(torch: Any) -> dict[str, Any]:
+def _facts_of_imported_torch(torch: Any) -> dict[str, Any]:
     """Return the facts of a torch that is imported here, without starting CUDA."""
     core = getattr(torch, "_C", None)
     cuda = getattr(torch, "cuda", None)
@@ -100,9 +102,9 @@ def _of_this_process(torch: Any) -> dict[str, Any]:
     return {**told, "architectures": tuple(told["architectures"])}
 
 
-def torchs_own_report() -> subprocess.CompletedProcess[str]:
+def run_torch_collect_env() -> subprocess.CompletedProcess[str]:
     """Run torch's own report on this machine, `torch.utils.collect_env`, which also serves where torch does not load."""
-    folder = find_torch(sys.path)
+    folder = find_torch_folder(sys.path)
     if folder is None:
         raise MissingPackageError(
             "torch is not installed, and this report comes with it. `truestep env` needs none; or write: "
@@ -114,7 +116,7 @@ def torchs_own_report() -> subprocess.CompletedProcess[str]:
     return subprocess.run(script, stdout=subprocess.PIPE, text=True, check=False)
 
 
-def find_torch(path: Sequence[str]) -> Path | None:
+def find_torch_folder(path: Sequence[str]) -> Path | None:
     """Return the folder of the torch that `import torch` would take."""
     spec = PathFinder.find_spec("torch", list(path))
     if spec is None:
@@ -126,7 +128,7 @@ def find_torch(path: Sequence[str]) -> Path | None:
     return Path(places[0]) if places and is_visible_folder(Path(places[0], "lib")) else None
 
 
-def _written_version(folder: Path) -> dict[str, Any]:
+def _read_torch_version_file(folder: Path) -> dict[str, Any]:
     """Return the constants of torch/version.py, which every build writes."""
     found: dict[str, Any] = {"version": None}
     names = {"__version__": "version", "cuda": "cuda", "hip": "hip"}

@@ -127,15 +127,15 @@ def one_cudnn(machine: Machine) -> Judgement:
         return "skip", "torch was built without cuDNN"
     first = [library for library in machine.cudnn if library.found_by != "loader cache"]
     if len({library.version for library in first}) > 1:
-        says = f"several cuDNNs can be loaded: {_listed(first)}"
+        says = f"several cuDNNs can be loaded: {_libraries_text(first)}"
         return "fail", says, "keep torch's own; take the others off LD_LIBRARY_PATH"
     if len({library.version for library in machine.cudnn}) > 1:
-        says = f"a second cuDNN stands in the system's folders: {_listed(machine.cudnn)}"
+        says = f"a second cuDNN stands in the system's folders: {_libraries_text(machine.cudnn)}"
         return "warn", says, "torch's own is found first"
-    return "pass", f"one cuDNN: {_listed(machine.cudnn) or machine.torch.cudnn_version}"
+    return "pass", f"one cuDNN: {_libraries_text(machine.cudnn) or machine.torch.cudnn_version}"
 
 
-def _listed(found: Iterable[SharedLibrary]) -> str:
+def _libraries_text(found: Iterable[SharedLibrary]) -> str:
     return "; ".join(f"{library.version} at {library.path} ({library.found_by})" for library in found)
 
 
@@ -175,22 +175,22 @@ _VISION_OFFSET = 15
 
 def companions_fit(machine: Machine) -> Judgement:
     """Torchvision and torchaudio were built for this torch."""
-    torch = _version_of(machine, "torch")
-    both = {name: _version_of(machine, name) for name in ("torchvision", "torchaudio")}
+    torch = _package_version(machine, "torch")
+    both = {name: _package_version(machine, name) for name in ("torchvision", "torchaudio")}
     present = {name: version for name, version in both.items() if version}
     if not torch or not present:
         return "skip", "no torchvision or torchaudio beside torch"
     wrong = [
         f"{name} {version} was built for torch {wanted}"
         for name, version in present.items()
-        if (wanted := _built_for(machine, name, version, torch))
+        if (wanted := _other_torch_it_was_built_for(machine, name, version, torch))
     ]
     if wrong:
         return "fail", f"{'; '.join(wrong)}; here is {torch}", "install them together, from the same index"
     return "pass", f"{', '.join(f'{name} {version}' for name, version in present.items())} fit torch {torch}"
 
 
-def _built_for(machine: Machine, name: str, version: str, torch: str) -> str | None:
+def _other_torch_it_was_built_for(machine: Machine, name: str, version: str, torch: str) -> str | None:
     """Return the torch that a companion was built for, where it is another one."""
     package = next(package for package in machine.packages if package.name == name)
     pinned = re.match(r"==\s*([\w.+]+)", packages.package_requirements(package).get("torch", ""))
@@ -212,7 +212,7 @@ def _built_for(machine: Machine, name: str, version: str, torch: str) -> str | N
 
 def no_pynvml_shim(machine: Machine) -> Judgement:
     """The deprecated `pynvml` package is not installed: it warns at `import torch` or hides nvidia-ml-py."""
-    version = _version_of(machine, "pynvml")
+    version = _package_version(machine, "pynvml")
     if version:
         says = f"the deprecated package pynvml {version} is installed; `import torch` warns about it"
         return "fail", says, "pip uninstall pynvml && pip install --force-reinstall nvidia-ml-py"
@@ -268,7 +268,7 @@ def same_environment(machine: Machine) -> Judgement:
 
 def tensorboard_starts(machine: Machine) -> Judgement:
     """TensorBoard before 2.21 needs pkg_resources, which setuptools 82 dropped."""
-    board, tools = _version_of(machine, "tensorboard"), _version_of(machine, "setuptools")
+    board, tools = _package_version(machine, "tensorboard"), _package_version(machine, "setuptools")
     if not board:
         return "skip", "no TensorBoard"
     if _version_numbers(board) < (2, 21) and (not tools or _version_numbers(tools) >= (82,)):
@@ -317,7 +317,7 @@ def judge_machine(machine: Machine) -> tuple[EnvironmentVerdict, ...]:
     return tuple(verdicts)
 
 
-def _version_of(machine: Machine, name: str) -> str | None:
+def _package_version(machine: Machine, name: str) -> str | None:
     return next((package.version for package in machine.packages if package.name == name), None)
 
 

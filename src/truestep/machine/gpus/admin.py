@@ -4,19 +4,19 @@
 import shutil
 from collections.abc import Sequence
 
-from truestep.core.errors import OptionError, nearest_names
+from truestep.core.errors import OptionError, names_hint
 from truestep.core.system import is_administrator
 from truestep.machine.gpus.records import Gpu, GpuReport
 
 
-def chosen_cards(report: GpuReport, wanted: Sequence[str]) -> list[Gpu]:
+def select_cards_by_name(report: GpuReport, wanted: Sequence[str]) -> list[Gpu]:
     """Return the cards named by number or by the beginning of their UUID; all where none is named."""
     names = [str(card.index) for card in report.gpus] + [card.uuid for card in report.gpus if card.uuid]
     found = []
     for name in wanted:
         same = [card for card in report.gpus if name == str(card.index) or (card.uuid or "").startswith(name)]
         if len(same) != 1 or not name:
-            raise OptionError(f"{name!r} names {len(same)} cards. {nearest_names(name, names)}")
+            raise OptionError(f"{name!r} names {len(same)} cards. {names_hint(name, names)}")
         found += same
     return found if wanted else list(report.gpus)
 
@@ -31,7 +31,7 @@ def reset_command(card: Gpu) -> list[str]:
     return ["nvidia-smi", "--gpu-reset", "-i", card.uuid or str(card.index)]
 
 
-def card_command_refusal(card: Gpu) -> str | None:
+def reason_not_to_run_card_command(card: Gpu) -> str | None:
     """Return why a command must not be run on a card now, or None."""
     if not is_administrator():
         return "it needs root: run the command with sudo"

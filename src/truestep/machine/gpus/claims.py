@@ -19,7 +19,7 @@ from truestep.core import system
 from truestep.core.errors import GpuError
 
 VARIABLE = "TRUESTEP_GPU_LOCKS"
-DEFAULT_FOLDER = str(system.folder_for_all_users() / "truestep-gpus")
+DEFAULT_FOLDER = str(system.shared_machine_folder() / "truestep-gpus")
 MAX_RESERVATION_SECONDS = 3600.0  # a file that claims more was not written by this program
 SELECTING_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.02
@@ -47,17 +47,17 @@ class CardClaims:
             )
 
     @contextmanager
-    def selecting(self) -> Iterator[None]:
+    def selection_lock(self) -> Iterator[None]:
         """Be the only one on this machine that chooses cards, for the length of a block."""
-        descriptor = self._open("selecting")
+        descriptor = self._open_claim_file("selecting")
         try:
             deadline = time.monotonic() + SELECTING_TIMEOUT_SECONDS
             # Tried again and again, since flock itself knows no time-out.
-            while not _locked(descriptor):
+            while not _try_lock(descriptor):
                 if time.monotonic() > deadline:
                     raise GpuError(
                         f"Another process has been choosing cards for {SELECTING_TIMEOUT_SECONDS:.0f} s. "
-                        f"Look for a stopped `truestep gpus` (fuser {self._path('selecting')}) and end it."
+                        f"Look for a stopped `truestep gpus` (fuser {self._claim_path('selecting')}) and end it."
                     )
                 time.sleep(_POLL_SECONDS)
             yield
@@ -67,7 +67,7 @@ class CardClaims:
     def holder(self, uuid: str) -> str | None:
         """Return who holds a card, or None when it is free."""
         try:
-            descriptor = system.open_unfollowed(self._path(uuid), os.O_RDONLY)
+            descriptor = system.open_no_follow(self._claim_path(uuid), os.O_RDONLY)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -75,7 +75,7 @@ class CardClaims:
         try:
             claim = _read_claim(descriptor)
             # Tried by taking it for a moment, which nobody meets: who asks is the only one that chooses cards now.
-            if not _locked(descriptor):
+            if not _try_lock(descriptor):
                 return claim.get("who") or "another process"
             left = float(claim.get("until") or 0) - time.time()
             lasts = 0 < left <= MAX_RESERVATION_SECONDS
@@ -85,33 +85,33 @@ class CardClaims:
 
     def hold(self, uuid: str) -> int:
         """Claim a card while the returned descriptor is open, here or in a process that inherits it."""
-        descriptor = self._open(uuid)
-        if not _locked(descriptor):
+        descriptor = self._open_claim_file(uuid)
+        if not _try_lock(descriptor):
             os.close(descriptor)
             raise GpuError(f"Card {uuid} was claimed by another process a moment ago. Choose again.")
-        _write(descriptor, {"who": _who()})
+        _write_claim(descriptor, {"who": _user_and_process_text()})
         return descriptor
 
     def reserve(self, uuid: str, seconds: float) -> None:
         """Claim a card for some seconds, beyond the end of this process."""
         descriptor = self.hold(uuid)
         until = time.time() + min(seconds, MAX_RESERVATION_SECONDS)
-        _write(descriptor, {"who": _who(), "until": until})
+        _write_claim(descriptor, {"who": _user_and_process_text(), "until": until})
         os.close(descriptor)
 
-    def _path(self, name: str) -> Path:
+    def _claim_path(self, name: str) -> Path:
         return self.folder / f"{name.replace('/', '_')}.claim"
 
-    def _open(self, name: str) -> int:
+    def _open_claim_file(self, name: str) -> int:
         """Open a claim's file, made for all users; never through a link that somebody else may have laid."""
-        path = self._path(name)
+        path = self._claim_path(name)
         try:
             with suppress(FileExistsError):
-                descriptor = system.open_unfollowed(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-                system.allow_all_to_write(descriptor)
+                descriptor = system.open_no_follow(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+                system.make_world_writable(descriptor)
                 return descriptor
             # without O_CREAT: the kernel refuses that on other users' files in shared folders
-            return system.open_unfollowed(path, os.O_RDWR)
+            return system.open_no_follow(path, os.O_RDWR)
         except OSError as error:
             raise GpuError(
                 f"The claim {path} can't be opened ({error.strerror}), so a card can't be picked safely. "
@@ -119,7 +119,7 @@ class CardClaims:
             ) from error
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         system.lock_file(descriptor)
     except BlockingIOError:
@@ -127,13 +127,13 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _who() -> str:
+def _user_and_process_text() -> str:
     import getpass
 
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user number without a name
-        user = str(system.user_number())
+        user = str(system.user_id())
     return f"{user}, process {os.getpid()}"
 
 
@@ -145,6 +145,6 @@ def _read_claim(descriptor: int) -> dict[str, str]:
         return {}
 
 
-def _write(descriptor: int, claim: dict[str, object]) -> None:
+def _write_claim(descriptor: int, claim: dict[str, object]) -> None:
     os.ftruncate(descriptor, 0)
     system.write_at(descriptor, json.dumps(claim).encode(), 0)

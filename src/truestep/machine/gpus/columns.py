@@ -7,7 +7,7 @@ The table and the legend are both made of this, so that neither can say what the
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from truestep.core.wording import byte_size
+from truestep.core.wording import bytes_text
 from truestep.machine.gpus.records import Gpu
 
 UNKNOWN = "-"
@@ -38,11 +38,11 @@ class CardColumn:
         return [part.strip() for part in self.head.split("|")]
 
 
-def _number(value: float | None, unit: str = "") -> str:
+def _format_with_unit(value: float | None, unit: str = "") -> str:
     return UNKNOWN if value is None else f"{value:.0f}{unit}"
 
 
-def card_load_level(value: float | None, moderate: float, heavy: float) -> str:
+def card_load_style(value: float | None, moderate: float, heavy: float) -> str:
     """Return the style of a value: calm, moderate or heavy."""
     return "" if value is None else STYLES[(value >= moderate) + (value >= heavy)]
 
@@ -57,18 +57,18 @@ def card_memory_text(used: int | None, total: int | None) -> str:
     if used is None or total is None:
         return UNKNOWN
     # The unit once where both have the same; a nearly empty card's use is in MiB.
-    unit = byte_size(total).rpartition(" ")[2]
-    return f"{byte_size(used).removesuffix(f' {unit}')} / {byte_size(total)}"
+    unit = bytes_text(total).rpartition(" ")[2]
+    return f"{bytes_text(used).removesuffix(f' {unit}')} / {bytes_text(total)}"
 
 
-def _heat(card: Gpu) -> str:
+def _temperature_style(card: Gpu) -> str:
     if card.temperature_celsius is None:
         return ""
     slowdown = card.temperature_slowdown_celsius or SLOWDOWN_CELSIUS
-    return card_load_level(card.temperature_celsius, slowdown - WARM_DEGREES, slowdown - HOT_DEGREES)
+    return card_load_style(card.temperature_celsius, slowdown - WARM_DEGREES, slowdown - HOT_DEGREES)
 
 
-def _power(card: Gpu) -> str:
+def _power_text(card: Gpu) -> str:
     if card.power_watts is None:
         return UNKNOWN
     limit = f" / {card.power_limit_watts:.0f}" if card.power_limit_watts else ""
@@ -80,7 +80,7 @@ def card_bus_text(bus_id: str | None) -> str:
     return bus_id.lower().removeprefix("0000") if bus_id else UNKNOWN
 
 
-def _on_or_off(title: str, field: str, meaning: str, *, also: str = "") -> CardColumn:
+def _on_off_column(title: str, field: str, meaning: str, *, also: str = "") -> CardColumn:
     words = {True: "on", False: "off", None: UNKNOWN}
     head = f"{title} | {field}{also} | | on, off"
     return CardColumn(head, meaning, lambda card: words[getattr(card, field)], right=False)
@@ -103,7 +103,7 @@ MEMORY = CardColumn(
     "Memory that is allotted, of all there is. It stays allotted while nothing computes: torch "
     "keeps what it once took. It says whether your model fits, not whether the card works.",
     lambda card: card_memory_text(card.memory_used_bytes, card.memory_total_bytes),
-    style=lambda card: card_load_level(
+    style=lambda card: card_load_style(
         memory_percent(card.memory_used_bytes, card.memory_total_bytes), 10, 80
     ),
 )
@@ -111,24 +111,24 @@ UTILIZATION = CardColumn(
     "Util | utilization_percent | % | 0 to 100",
     "The part of the last sampling period (1/6 s to 1 s) in which at least one kernel ran. 100 % can "
     "be one small kernel after another on a mostly idle card; 0 % beside full memory is a job that waits.",
-    lambda card: _number(card.utilization_percent, "%"),
-    style=lambda card: card_load_level(card.utilization_percent, 10, 75),
+    lambda card: _format_with_unit(card.utilization_percent, "%"),
+    style=lambda card: card_load_style(card.utilization_percent, 10, 75),
 )
 TEMPERATURE = CardColumn(
     "Temp | temperature_celsius | °C | about 25 to 90",
     "Of the chip. At temperature_slowdown_celsius the card lowers its clock.",
-    lambda card: _number(card.temperature_celsius, "°C"),
-    style=_heat,
+    lambda card: _format_with_unit(card.temperature_celsius, "°C"),
+    style=_temperature_style,
 )
 FAN = CardColumn(
     "Fan | fan_percent | % | 0 to 100, at times above",
     "The fan's intended speed. Cards cooled by the server's own fans have none.",
-    lambda card: _number(card.fan_percent, "%"),
+    lambda card: _format_with_unit(card.fan_percent, "%"),
 )
 POWER = CardColumn(
     "Power | power_watts, power_limit_watts | W | 0 to the limit",
     "Drawn now, of the limit in force. At the limit the card lowers its clock.",
-    _power,
+    _power_text,
 )
 STATE = CardColumn(
     "State | performance_state | | P0 (fastest) to P15 (idle)",
@@ -147,17 +147,19 @@ BUS = CardColumn(
     lambda card: card_bus_text(card.bus_id),
     right=False,
 )
-PERSISTENCE = _on_or_off(
+PERSISTENCE = _on_off_column(
     "Pers",
     "persistence",
     "On: the driver stays loaded while nobody uses the card, which saves seconds at each start.",
 )
-DISPLAY = _on_or_off("Disp", "display_active", "On: a desktop is drawn on it, which takes memory and time.")
+DISPLAY = _on_off_column(
+    "Disp", "display_active", "On: a desktop is drawn on it, which takes memory and time."
+)
 ECC = CardColumn(
     "ECC | ecc_enabled, ecc_uncorrected_errors | errors | 0 and up; off",
     "Memory errors since the last reset that could not be corrected. Above 0: reset the card "
     "before you trust it.",
-    lambda card: "off" if card.ecc_enabled is False else _number(card.ecc_uncorrected_errors),
+    lambda card: "off" if card.ecc_enabled is False else _format_with_unit(card.ecc_uncorrected_errors),
     style=lambda card: "bold red" if card.ecc_uncorrected_errors else "",
 )
 MODE = CardColumn(
@@ -167,7 +169,7 @@ MODE = CardColumn(
     style=lambda card: "bold yellow" if card.compute_mode == "prohibited" else "",
     right=False,
 )
-MIG = _on_or_off(
+MIG = _on_off_column(
     "MIG",
     "mig_enabled",
     "On: the card is split into instances; CUDA sees one of them, by its own UUID.",

@@ -16,7 +16,7 @@ WHY_BOTH = (
 )
 
 
-class GpuLegend:
+class GpuTableLegend:
     """Draws the legend."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:

@@ -26,7 +26,7 @@ _REMEDIES = {
 }
 
 
-class NvmlMissing(Exception):  # noqa: N818  a state of the machine that callers report, no error
+class NvmlUnavailable(Exception):  # noqa: N818  a state of the machine that callers report, no error
     """NVML can't be asked at all; the message says why and what helps."""
 
 
@@ -48,7 +48,7 @@ def nvml_field(*forms: tuple[Any, ...], convert: Callable[[Any], Any] = lambda v
     return field(default=None, metadata={"forms": forms, "convert": convert})
 
 
-class Nvml:
+class NvmlSession:
     """An open session; `ask` calls one function of the binding."""
 
     def __init__(self, binding: Any) -> None:
@@ -97,17 +97,17 @@ class Nvml:
         return tuple(int(part) for part in text.split(".") if part.isdigit())
 
 
-def _binding() -> Any:
+def _import_pynvml() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a machine with the deprecated `pynvml` package warns here
         try:
             import pynvml
         except Exception as error:
-            raise NvmlMissing(f"nvidia-ml-py is not there ({error}): pip install nvidia-ml-py") from error
+            raise NvmlUnavailable(f"nvidia-ml-py is not there ({error}): pip install nvidia-ml-py") from error
     return pynvml
 
 
-def _why(binding: Any, error: Exception) -> str:
+def _nvml_error_text(binding: Any, error: Exception) -> str:
     for name, remedy in _REMEDIES.items():
         if getattr(error, "value", None) == getattr(binding, f"NVML_ERROR_{name}", object()):
             return remedy
@@ -118,23 +118,23 @@ def _why(binding: Any, error: Exception) -> str:
 def keep_nvml_started() -> Iterator[None]:
     """Keep NVML started over several sessions: without persistence mode each start takes seconds a card."""
     with ExitStack() as stack:
-        with suppress(NvmlMissing):
+        with suppress(NvmlUnavailable):
             stack.enter_context(nvml_session())
         yield
 
 
 @contextmanager
-def nvml_session() -> Iterator[Nvml]:
-    """Open NVML for the length of a block; raises `NvmlMissing` where there is none."""
-    binding = _binding()
+def nvml_session() -> Iterator[NvmlSession]:
+    """Open NVML for the length of a block; raises `NvmlUnavailable` where there is none."""
+    binding = _import_pynvml()
     try:
         binding.nvmlInit()
     except binding.NVMLError as error:
-        raise NvmlMissing(_why(binding, error)) from error
+        raise NvmlUnavailable(_nvml_error_text(binding, error)) from error
     except OSError as error:
-        raise NvmlMissing(f"the driver's library can't be loaded: {error}") from error
+        raise NvmlUnavailable(f"the driver's library can't be loaded: {error}") from error
     try:
-        yield Nvml(binding)
+        yield NvmlSession(binding)
     finally:
         with suppress(binding.NVMLError):
             binding.nvmlShutdown()

@@ -15,13 +15,13 @@ from truestep.machine.gpus.select import (
     CardChoice,
     CardConditions,
     card_candidates,
+    card_rejections,
     choose_cards,
-    judge_cards,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class CardPatience:
+class CardWaitingLimits:
     """How long to wait, how long a card must have met the conditions, and how often to look."""
 
     wait_seconds: float = 0.0
@@ -29,7 +29,7 @@ class CardPatience:
     every_seconds: float = 2.0
 
 
-class CardPicker:
+class CardWaiter:
     """Looks at the cards again and again until enough of them meet the conditions."""
 
     def __init__(
@@ -44,7 +44,7 @@ class CardPicker:
         self.environment = environment
         self.steady_since: dict[str, float] = {}
 
-    def pick(self, take: Callable[[str], object], patience: CardPatience) -> CardChoice:
+    def pick(self, take: Callable[[str], object], patience: CardWaitingLimits) -> CardChoice:
         """Return the choice, after `take` was called with each chosen UUID under the machine's lock.
 
         Where the conditions are not met in time, nothing is taken and the choice says why.
@@ -60,7 +60,7 @@ class CardPicker:
                 time.sleep(min(patience.every_seconds, left))
 
     def _try_to_take_cards(self, take: Callable[[str], object], steady_seconds: float) -> CardChoice:
-        with self.claims.selecting():
+        with self.claims.selection_lock():
             # Read under the lock: a card that somebody took meanwhile must not be chosen by what it was before.
             report = self.read()
             if not report.gpus:
@@ -68,22 +68,28 @@ class CardPicker:
             visible = self.environment.get("CUDA_VISIBLE_DEVICES")
             cards = card_candidates(report.gpus, visible_uuids(visible, report.gpus))
             if not cards:
-                return CardChoice(wanted=self.wanted, error=_nothing_visible(visible))
-            choice = choose_cards(self._settled(cards, steady_seconds), self.wanted, self._claimed(cards))
+                return CardChoice(wanted=self.wanted, error=_no_visible_card_message(visible))
+            choice = choose_cards(
+                self._block_cards_not_yet_steady(cards, steady_seconds),
+                self.wanted,
+                self._claimed_card_holders(cards),
+            )
             for uuid in choice.uuids:
                 take(uuid)
-            return replace(choice, warnings=_order_warning(report, visible))
+            return replace(choice, warnings=_device_order_warning(report, visible))
 
-    def _claimed(self, cards: tuple[CardCandidate, ...]) -> dict[str, str]:
+    def _claimed_card_holders(self, cards: tuple[CardCandidate, ...]) -> dict[str, str]:
         holders = {card.uuid: self.claims.holder(card.uuid) for card in cards}
         return {uuid: holder for uuid, holder in holders.items() if holder}
 
-    def _settled(self, cards: tuple[CardCandidate, ...], steady_seconds: float) -> tuple[CardCandidate, ...]:
+    def _block_cards_not_yet_steady(
+        self, cards: tuple[CardCandidate, ...], steady_seconds: float
+    ) -> tuple[CardCandidate, ...]:
         """Block the cards that have not met the conditions for long enough."""
         if not steady_seconds:
             return cards
         now = time.monotonic()
-        meets = {one.candidate.uuid for one in judge_cards(cards, self.wanted, {}) if not one.reasons}
+        meets = {one.candidate.uuid for one in card_rejections(cards, self.wanted, {}) if not one.reasons}
         self.steady_since = {uuid: self.steady_since.get(uuid, now) for uuid in meets}
         settled = []
         for card in cards:
@@ -94,13 +100,13 @@ class CardPicker:
         return tuple(settled)
 
 
-def _nothing_visible(visible: str | None) -> str:
+def _no_visible_card_message(visible: str | None) -> str:
     if visible is None:
         return "no card has a UUID to name it by"
     return f"CUDA_VISIBLE_DEVICES is {visible!r}, which admits none of this machine's cards"
 
 
-def _order_warning(report: GpuReport, visible: str | None) -> tuple[str, ...]:
+def _device_order_warning(report: GpuReport, visible: str | None) -> tuple[str, ...]:
     """Say so where the numbers of CUDA_VISIBLE_DEVICES may mean other cards than the bus order."""
     by_number = visible is not None and any(part.strip().isdigit() for part in visible.split(","))
     mixed = len({card.name for card in report.gpus}) > 1

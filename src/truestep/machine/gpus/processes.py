@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from truestep.machine.gpus.nvml import NO_FUNCTION, Nvml, NvmlAnswer
+from truestep.machine.gpus.nvml import NO_FUNCTION, NvmlAnswer, NvmlSession
 from truestep.machine.gpus.records import GpuProcess
 
 _LISTS = {"compute": "Compute", "graphics": "Graphics", "mps": "MPSCompute"}
@@ -22,7 +22,7 @@ _NO_INSTANCE = 0xFFFFFFFF  # NVML's word for a process that is in no MIG instanc
 _LONG_STRUCTURES = ((535, 43), (535, 98))
 
 
-def gpu_pids_are_own(proc: Path = Path("/proc")) -> bool:
+def is_in_host_pid_namespace(proc: Path = Path("/proc")) -> bool:
     """Return whether process numbers here are the host's own; True where there is no /proc."""
     try:
         return str((proc / "self/ns/pid").readlink()) == _FIRST_NAMESPACE
@@ -30,7 +30,7 @@ def gpu_pids_are_own(proc: Path = Path("/proc")) -> bool:
         return True
 
 
-def _list(nvml: Nvml, handle: Any, kind: str) -> NvmlAnswer:
+def _running_processes_of_kind(nvml: NvmlSession, handle: Any, kind: str) -> NvmlAnswer:
     """Return one list, by the newest version that the driver has; one with absurd numbers is refused."""
     first, after = _LONG_STRUCTURES
     versions = ("_v2",) if first <= nvml.driver_version()[:2] < after else ("_v3", "_v2")
@@ -46,20 +46,20 @@ def _list(nvml: Nvml, handle: Any, kind: str) -> NvmlAnswer:
     return answer
 
 
-def read_processes(nvml: Nvml, handle: Any, *, own_namespace: bool) -> NvmlAnswer:
+def read_processes(nvml: NvmlSession, handle: Any, *, own_namespace: bool) -> NvmlAnswer:
     """Return the card's processes, the same process once; a reason when no list can be had."""
     found: dict[int, GpuProcess] = {}
-    answers = {kind: _list(nvml, handle, kind) for kind in _LISTS}
+    answers = {kind: _running_processes_of_kind(nvml, handle, kind) for kind in _LISTS}
     if all(answer.reason for answer in answers.values()):
         return answers["compute"]
     for kind, answer in answers.items():
         for raw in answer.value or ():
-            found[raw.pid] = _merged(found.get(raw.pid), raw, kind)
+            found[raw.pid] = _merge_gpu_process(found.get(raw.pid), raw, kind)
     identified = (identify_process(process, own_namespace=own_namespace) for process in found.values())
     return NvmlAnswer(tuple(identified))
 
 
-def _merged(known: GpuProcess | None, raw: Any, kind: str) -> GpuProcess:
+def _merge_gpu_process(known: GpuProcess | None, raw: Any, kind: str) -> GpuProcess:
     instance = getattr(raw, "gpuInstanceId", _NO_INSTANCE)
     before = known.memory_used_bytes if known else None
     sizes = [size for size in (before, raw.usedGpuMemory) if size is not None]

@@ -5,25 +5,25 @@ import socket
 from datetime import UTC, datetime
 from typing import Any
 
-from truestep.machine.gpus.nvml import LOST, Nvml, NvmlAnswer, NvmlMissing, nvml_session
-from truestep.machine.gpus.processes import gpu_pids_are_own, read_processes
+from truestep.machine.gpus.nvml import LOST, NvmlAnswer, NvmlSession, NvmlUnavailable, nvml_session
+from truestep.machine.gpus.processes import is_in_host_pid_namespace, read_processes
 from truestep.machine.gpus.records import Gpu, GpuReport, MigInstance
 
 _NOT_ASKED = NvmlAnswer(reason="not asked")
 
 
-def _mig_instances(nvml: Nvml, handle: Any) -> tuple[MigInstance, ...]:
+def _read_mig_instances(nvml: NvmlSession, handle: Any) -> tuple[MigInstance, ...]:
     count = nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle).value or 0
     handles = [nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, index).value for index in range(count)]
-    return tuple(_mig_instance(nvml, instance) for instance in handles if instance is not None)
+    return tuple(_read_mig_instance(nvml, instance) for instance in handles if instance is not None)
 
 
-def _mig_instance(nvml: Nvml, handle: Any) -> MigInstance:
+def _read_mig_instance(nvml: NvmlSession, handle: Any) -> MigInstance:
     told = nvml.read_fields(MigInstance, handle)
     return MigInstance(**{name: answer.value for name, answer in told.items()})
 
 
-def read_gpu(nvml: Nvml, index: int, *, own_namespace: bool, processes: bool) -> Gpu:
+def read_gpu(nvml: NvmlSession, index: int, *, own_namespace: bool, processes: bool) -> Gpu:
     """Return all that the card numbered `index` tells; a lost card is a card with an error."""
     handle = nvml.ask("nvmlDeviceGetHandleByIndex", index)
     if handle.reason is not None:
@@ -33,12 +33,12 @@ def read_gpu(nvml: Nvml, index: int, *, own_namespace: bool, processes: bool) ->
         answers["processes"] = read_processes(nvml, handle.value, own_namespace=own_namespace)
     fields = {field: answer.value for field, answer in answers.items() if answer.reason is None}
     reasons = {field: answer.reason for field, answer in answers.items() if answer.reason is not None}
-    instances = _mig_instances(nvml, handle.value) if fields.get("mig_enabled") else ()
+    instances = _read_mig_instances(nvml, handle.value) if fields.get("mig_enabled") else ()
     lost = next((reason for reason in reasons.values() if reason in LOST), None)
     return Gpu(index=index, mig_instances=instances, error=lost, unavailable=reasons, **fields)
 
 
-def _cuda_version(nvml: Nvml) -> str | None:
+def _driver_cuda_version(nvml: NvmlSession) -> str | None:
     number = nvml.ask_first(("nvmlSystemGetCudaDriverVersion_v2",), ("nvmlSystemGetCudaDriverVersion",)).value
     return f"{number // 1000}.{number % 1000 // 10}" if number else None
 
@@ -52,13 +52,13 @@ def read_gpus(*, processes: bool = True) -> GpuReport:
     try:
         with nvml_session() as nvml:
             return _read_report(nvml, about, processes)
-    except NvmlMissing as missing:
+    except NvmlUnavailable as missing:
         return GpuReport(error=str(missing), **about)
 
 
-def _read_report(nvml: Nvml, about: dict[str, Any], processes: bool) -> GpuReport:
+def _read_report(nvml: NvmlSession, about: dict[str, Any], processes: bool) -> GpuReport:
     count = nvml.ask("nvmlDeviceGetCount")
-    own_namespace = gpu_pids_are_own()
+    own_namespace = is_in_host_pid_namespace()
     cards = tuple(
         read_gpu(nvml, index, own_namespace=own_namespace, processes=processes)
         for index in range(count.value or 0)
@@ -66,7 +66,7 @@ def _read_report(nvml: Nvml, about: dict[str, Any], processes: bool) -> GpuRepor
     no_card = "the driver runs, but shows no card to this user or container"
     return GpuReport(
         driver_version=nvml.ask("nvmlSystemGetDriverVersion").value,
-        cuda_version=_cuda_version(nvml),
+        cuda_version=_driver_cuda_version(nvml),
         pids_of_host=not own_namespace,
         gpus=cards,
         error=count.reason or (None if cards else no_card),

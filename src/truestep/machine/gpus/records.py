@@ -40,12 +40,12 @@ def _power_field(function: str) -> Any:
     return nvml_field((function,), convert=lambda milliwatts: milliwatts / 1000)
 
 
-def _first_is_on(modes: Any) -> bool:
+def _is_current_mode_on(modes: Any) -> bool:
     """Return the mode that is in force; the second one is that after the next start."""
     return bool(modes[0])
 
 
-def _compute_mode(number: int) -> str:
+def _compute_mode_name(number: int) -> str:
     return dict(enumerate(_COMPUTE_MODES)).get(number, f"unknown ({number})")
 
 
@@ -96,11 +96,11 @@ class Gpu:
     memory_utilization_percent: int | None = nvml_field(
         ("nvmlDeviceGetUtilizationRates",), convert=lambda rates: rates.memory
     )
-    ecc_enabled: bool | None = nvml_field(("nvmlDeviceGetEccMode",), convert=_first_is_on)
+    ecc_enabled: bool | None = nvml_field(("nvmlDeviceGetEccMode",), convert=_is_current_mode_on)
     # uncorrected, since the last reset
     ecc_uncorrected_errors: int | None = nvml_field(("nvmlDeviceGetTotalEccErrors", 1, 0))
-    compute_mode: str | None = nvml_field(("nvmlDeviceGetComputeMode",), convert=_compute_mode)
-    mig_enabled: bool | None = nvml_field(("nvmlDeviceGetMigMode",), convert=_first_is_on)
+    compute_mode: str | None = nvml_field(("nvmlDeviceGetComputeMode",), convert=_compute_mode_name)
+    mig_enabled: bool | None = nvml_field(("nvmlDeviceGetMigMode",), convert=_is_current_mode_on)
     mig_instances: tuple[MigInstance, ...] = ()
     processes: tuple[GpuProcess, ...] | None = None
     error: str | None = None

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from truestep.core.errors import OptionError, nearest_names
+from truestep.core.errors import OptionError, names_hint
 from truestep.core.results import RenderableType, Result
-from truestep.core.wording import byte_size
+from truestep.core.wording import bytes_text
 from truestep.machine.gpus.records import Gpu, GpuProcess, MigInstance
 
 FAR = 1000.0  # the distance of what no waiting brings nearer
@@ -49,19 +49,22 @@ class CardConditions:
         if self.count < 1:
             raise OptionError(f"{self.count} cards can't be chosen. Write a count of 1 or more.")
         if self.by not in ORDERS:
-            raise OptionError(f"There is no order {self.by!r}. {nearest_names(self.by, ORDERS)}")
+            raise OptionError(f"There is no order {self.by!r}. {names_hint(self.by, ORDERS)}")
 
 
-def _unknown_last(value: float | None) -> tuple[bool, float]:
+def _sort_key_unknown_last(value: float | None) -> tuple[bool, float]:
     """Return a key that sorts by value, what is unknown last."""
     return value is None, 0 if value is None else value
 
 
 # Each order of preference: what is compared first; ties go to more free memory, then to the bus order.
 ORDERS: Mapping[str, Callable[[CardCandidate], Any]] = {
-    "freest": lambda card: _unknown_last(None if card.free_bytes is None else -card.free_bytes),
-    "coolest": lambda card: _unknown_last(card.temperature_celsius),
-    "least-used": lambda card: (_unknown_last(card.utilization_percent), _unknown_last(card.num_processes)),
+    "freest": lambda card: _sort_key_unknown_last(None if card.free_bytes is None else -card.free_bytes),
+    "coolest": lambda card: _sort_key_unknown_last(card.temperature_celsius),
+    "least-used": lambda card: (
+        _sort_key_unknown_last(card.utilization_percent),
+        _sort_key_unknown_last(card.num_processes),
+    ),
     # the outer slots get the most air: first the two ends of the bus, then inwards
     "edge": lambda card: (min(card.slot, card.num_slots - 1 - card.slot), card.slot),
 }
@@ -75,11 +78,13 @@ def card_candidates(
     found = []
     for slot, card in enumerate(ordered):
         wanted = card.mig_instances if card.mig_enabled else (card,)
-        found += [_candidate(card, one, slot=slot, num_slots=len(ordered)) for one in wanted if one.uuid]
+        found += [
+            _make_card_candidate(card, one, slot=slot, num_slots=len(ordered)) for one in wanted if one.uuid
+        ]
     return tuple(one for one in found if visible is None or one.uuid in visible)
 
 
-def _candidate(card: Gpu, one: Gpu | MigInstance, *, slot: int, num_slots: int) -> CardCandidate:
+def _make_card_candidate(card: Gpu, one: Gpu | MigInstance, *, slot: int, num_slots: int) -> CardCandidate:
     """Return a card, or an instance of it, as what could be chosen."""
     users: Sequence[GpuProcess] | None = card.processes
     if isinstance(one, MigInstance) and users is not None:
@@ -95,11 +100,11 @@ def _candidate(card: Gpu, one: Gpu | MigInstance, *, slot: int, num_slots: int) 
         utilization_percent=one.utilization_percent if isinstance(one, Gpu) else None,
         temperature_celsius=card.temperature_celsius,
         num_processes=None if users is None else len(users),
-        blocked=_blocked(card),
+        blocked=_reason_card_is_blocked(card),
     )
 
 
-def _blocked(card: Gpu) -> str | None:
+def _reason_card_is_blocked(card: Gpu) -> str | None:
     if card.error:
         return card.error
     if card.compute_mode == "prohibited":
@@ -110,7 +115,7 @@ def _blocked(card: Gpu) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CardRefusal:
+class CardRejection:
     """A card that was not chosen: every reason, and how far it is from the conditions."""
 
     candidate: CardCandidate
@@ -124,7 +129,7 @@ class CardChoice(Result):
 
     wanted: CardConditions
     picked: tuple[CardCandidate, ...] = ()
-    refused: tuple[CardRefusal, ...] = ()
+    refused: tuple[CardRejection, ...] = ()
     error: str | None = None  # why there is no card at all to choose from
     warnings: tuple[str, ...] = ()
 
@@ -162,7 +167,7 @@ def choose_cards(
 
     `claimed` names, per UUID, who holds a card.
     """
-    refusals = judge_cards(cards, wanted, claimed)
+    refusals = card_rejections(cards, wanted, claimed)
     able = [refusal.candidate for refusal in refusals if not refusal.reasons]
     # down to the UUID, so that two readings of the same state choose the same cards
     able.sort(key=lambda card: (ORDERS[wanted.by](card), ORDERS["freest"](card), card.slot, card.uuid))
@@ -171,20 +176,20 @@ def choose_cards(
     return CardChoice(wanted=wanted, picked=tuple(picked), refused=rest)
 
 
-def judge_cards(
+def card_rejections(
     cards: Sequence[CardCandidate], wanted: CardConditions, claimed: Mapping[str, str]
-) -> list[CardRefusal]:
+) -> list[CardRejection]:
     """Return, for each card, what speaks against it; nothing where it meets the conditions."""
     found = []
     for card in cards:
-        misses = list(_misses(card, wanted))
+        misses = list(_unmet_conditions(card, wanted))
         misses += [(f"claimed by {holder}", 1.0)] if (holder := claimed.get(card.uuid)) else []
         reasons, distances = tuple(reason for reason, _ in misses), (distance for _, distance in misses)
-        found.append(CardRefusal(candidate=card, reasons=reasons, distance=sum(distances)))
+        found.append(CardRejection(candidate=card, reasons=reasons, distance=sum(distances)))
     return found
 
 
-def _misses(card: CardCandidate, wanted: CardConditions) -> Iterator[tuple[str, float]]:
+def _unmet_conditions(card: CardCandidate, wanted: CardConditions) -> Iterator[tuple[str, float]]:
     """Yield each condition that the card does not meet, with a relative distance; unknown is not met."""
     named = (int(e) == card.index if e.isdigit() else e and card.uuid.startswith(e) for e in wanted.only)
     if wanted.only and not any(named):
@@ -193,15 +198,19 @@ def _misses(card: CardCandidate, wanted: CardConditions) -> Iterator[tuple[str, 
         yield card.blocked, FAR
     if card.mig and wanted.count > 1:
         yield "a MIG instance, of which CUDA gives a process only one", FAR
-    yield from _least("free", card.free_bytes, wanted.free_memory_bytes, byte_size)
-    yield from _most("busy", card.utilization_percent, wanted.max_utilization_percent, "{:.0f} %".format)
-    yield from _most("warm", card.temperature_celsius, wanted.max_temperature_celsius, "{:.0f} °C".format)
+    yield from _check_minimum("free", card.free_bytes, wanted.free_memory_bytes, bytes_text)
+    yield from _check_maximum(
+        "busy", card.utilization_percent, wanted.max_utilization_percent, "{:.0f} %".format
+    )
+    yield from _check_maximum(
+        "warm", card.temperature_celsius, wanted.max_temperature_celsius, "{:.0f} °C".format
+    )
     if wanted.without_processes and card.num_processes != 0:
         unknown = card.num_processes is None
         yield "its processes are unknown" if unknown else f"{card.num_processes} process(es)", 1.0
 
 
-def _least(
+def _check_minimum(
     what: str, value: float | None, bound: float, text: Callable[[float], str]
 ) -> Iterator[tuple[str, float]]:
     if bound and value is None:
@@ -210,7 +219,7 @@ def _least(
         yield f"{text(value)} {what}, {text(bound)} wanted", (bound - value) / bound
 
 
-def _most(
+def _check_maximum(
     what: str, value: float | None, bound: float | None, text: Callable[[float], str]
 ) -> Iterator[tuple[str, float]]:
     if bound is not None and value is None:

@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Sequence
 
 from truestep.core.rich_names import Console, ConsoleOptions, RenderableType, Table, Text, box
-from truestep.core.wording import byte_size
+from truestep.core.wording import bytes_text
 from truestep.machine.gpus.columns import IDENTITY, INDEX, LOAD, NAME, UNKNOWN, CardColumn, card_memory_text
 from truestep.machine.gpus.records import Gpu, GpuProcess, GpuReport
 
@@ -27,15 +27,15 @@ class GpuReportTable:
         if not report.gpus:
             return
         if options.max_width >= WIDE_COLUMNS:
-            yield _cards(report.gpus, (*LOAD, *IDENTITY), gap=2)
+            yield _card_table(report.gpus, (*LOAD, *IDENTITY), gap=2)
         else:
-            yield _cards(report.gpus, LOAD, gap=1)
+            yield _card_table(report.gpus, LOAD, gap=1)
             yield ""
-            yield _cards(report.gpus, (INDEX, *IDENTITY), gap=1)
+            yield _card_table(report.gpus, (INDEX, *IDENTITY), gap=1)
         yield ""
-        yield from _errors(report.gpus)
+        yield from _card_error_lines(report.gpus)
         yield from _mig_instance_table(report.gpus)
-        yield from _processes(report)
+        yield from _process_table(report)
 
 
 Cell = str | Text
@@ -64,14 +64,14 @@ def gpu_table(
     return table
 
 
-def _cards(cards: Sequence[Gpu], columns: Sequence[CardColumn], gap: int) -> Table:
+def _card_table(cards: Sequence[Gpu], columns: Sequence[CardColumn], gap: int) -> Table:
     rows = [[Text(column.text(card), style=column.style(card)) for column in columns] for card in cards]
     flexible = columns.index(NAME) if NAME in columns else -1
     headings = [(column.heads[0], column.right) for column in columns]
     return gpu_table(headings, rows, flexible=flexible, gap=gap)
 
 
-def _errors(cards: Sequence[Gpu]) -> Iterator[RenderableType]:
+def _card_error_lines(cards: Sequence[Gpu]) -> Iterator[RenderableType]:
     for card in cards:
         if card.error:
             yield Text(f"card {card.index}: {card.error}\n", style="bold red")
@@ -94,8 +94,8 @@ def _mig_instance_table(cards: Sequence[Gpu]) -> Iterator[RenderableType]:
         yield ""
 
 
-def _processes(report: GpuReport) -> Iterator[RenderableType]:
-    rows = [_process(card, process) for card in report.gpus for process in card.processes or ()]
+def _process_table(report: GpuReport) -> Iterator[RenderableType]:
+    rows = [_process_cells(card, process) for card in report.gpus for process in card.processes or ()]
     if not rows:
         hidden = any(card.processes is None and not card.error for card in report.gpus)
         yield Text("the cards' processes can't be seen" if hidden else "no process uses a card", style="dim")
@@ -107,12 +107,12 @@ def _processes(report: GpuReport) -> Iterator[RenderableType]:
         yield Text(f"\n{said}", style="dim")
 
 
-def _process(card: Gpu, process: GpuProcess) -> tuple[Cell, ...]:
+def _process_cells(card: Gpu, process: GpuProcess) -> tuple[Cell, ...]:
     return (
         str(card.index),
         str(process.pid),
         Text(process.user or UNKNOWN),
-        byte_size(process.memory_used_bytes),
+        bytes_text(process.memory_used_bytes),
         (process.started_at or UNKNOWN)[:16].replace("T", " "),
         process_command_text(process.command),
     )

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from truestep.core.errors import GpuError, check_number
 from truestep.core.quantities import parse_bytes, parse_seconds
-from truestep.core.variables import set_variables
+from truestep.core.variables import set_environment_variables
 from truestep.machine.gpus.claims import CardClaims
-from truestep.machine.gpus.pick import CardPatience, CardPicker
+from truestep.machine.gpus.pick import CardWaiter, CardWaitingLimits
 from truestep.machine.gpus.select import CardChoice, CardConditions
 
 _NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
@@ -25,11 +25,11 @@ class _ClaimedCards:
     before: ClassVar[dict[str, str | None]] = {}
 
     @classmethod
-    def take_back(cls) -> None:
+    def undo_earlier_claim(cls) -> None:
         """Undo an earlier call: a notebook's cell that is run again picks again."""
         while cls.descriptors:
             os.close(cls.descriptors.pop())
-        set_variables(cls.before)
+        set_environment_variables(cls.before)
         cls.before = {}
 
 
@@ -52,7 +52,7 @@ def use_gpus(
     cards back.
     """
     check_number("ts.use_gpus", "count", count, example=1, least=1)
-    asked = cuda_was_asked()
+    asked = evidence_cuda_was_initialized()
     if asked:
         raise GpuError(
             f"{asked}, so CUDA_VISIBLE_DEVICES would be ignored and the process would run on other cards "
@@ -65,25 +65,25 @@ def use_gpus(
         max_utilization_percent=max_utilization_percent,
         only=tuple(map(str, only)),
     )
-    patience = CardPatience(wait_seconds=parse_seconds(wait))
+    patience = CardWaitingLimits(wait_seconds=parse_seconds(wait))
     # Before anything is picked: the cards of the last call may be the ones that are wanted again.
-    _ClaimedCards.take_back()
+    _ClaimedCards.undo_earlier_claim()
     claims = CardClaims()
-    choice = CardPicker(wanted, claims).pick(
+    choice = CardWaiter(wanted, claims).pick(
         lambda uuid: _ClaimedCards.descriptors.append(claims.hold(uuid)), patience
     )
     if not choice.met:
         raise GpuError(f"No cards were picked: {choice.explain()}. Ask for less, or wait (wait='30m').")
-    _ClaimedCards.before = set_variables(cuda_variables(choice))
+    _ClaimedCards.before = set_environment_variables(cuda_environment_variables(choice))
     return choice
 
 
-def cuda_variables(choice: CardChoice) -> dict[str, str]:
+def cuda_environment_variables(choice: CardChoice) -> dict[str, str]:
     """Return the variables that let CUDA see the chosen cards, in order of preference."""
     return dict(zip(_VARIABLES, (",".join(choice.uuids), "PCI_BUS_ID"), strict=True))
 
 
-def cuda_was_asked() -> str | None:
+def evidence_cuda_was_initialized() -> str | None:
     """Return what shows that CUDA has read its variables in this process, or None.
 
     The driver's library answers "not initialized" until something started it, also where torch says that

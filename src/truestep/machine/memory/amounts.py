@@ -33,10 +33,12 @@ def measure_memory() -> MemoryAmounts:
     import psutil
 
     resident = psutil.Process().memory_info().rss
-    return MemoryAmounts(process_bytes=resident, process_peak_bytes=peak_memory_bytes(), devices=_devices())
+    return MemoryAmounts(
+        process_bytes=resident, process_peak_bytes=peak_memory_bytes(), devices=_measure_devices()
+    )
 
 
-def gpu_backend_in_use() -> Any:
+def accelerator_in_use() -> Any:
     """Return `torch.accelerator` where this process has started one, else None.
 
     Asking a CUDA build whether a card is available would start CUDA, so only a started one counts.
@@ -49,15 +51,15 @@ def gpu_backend_in_use() -> Any:
     return torch.accelerator if torch.accelerator.is_available() else None
 
 
-def _devices() -> tuple[DeviceMemory, ...]:
-    accelerator = gpu_backend_in_use()
+def _measure_devices() -> tuple[DeviceMemory, ...]:
+    accelerator = accelerator_in_use()
     if accelerator is None:
         return ()
     kind = accelerator.current_accelerator().type
-    return tuple(_device(accelerator, kind, index) for index in range(accelerator.device_count()))
+    return tuple(_measure_device(accelerator, kind, index) for index in range(accelerator.device_count()))
 
 
-def _device(accelerator: Any, kind: str, index: int) -> DeviceMemory:
+def _measure_device(accelerator: Any, kind: str, index: int) -> DeviceMemory:
     try:
         free, total = accelerator.get_memory_info(index)
     except (RuntimeError, NotImplementedError, AttributeError):

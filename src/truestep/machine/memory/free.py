@@ -11,9 +11,9 @@ from typing import Any
 
 from truestep.core.results import RenderableType, Result
 from truestep.machine.gpus.read import read_gpus
-from truestep.machine.memory.amounts import MemoryAmounts, gpu_backend_in_use, measure_memory
-from truestep.machine.memory.holders import MAX_PATHS, MemoryHolders
-from truestep.machine.memory.processes import HoldingProcess, ProcessEnding, end_process, holding_processes
+from truestep.machine.memory.amounts import MemoryAmounts, accelerator_in_use, measure_memory
+from truestep.machine.memory.holders import MAX_PATHS, ReferrerPathFinder
+from truestep.machine.memory.processes import HoldingProcess, ProcessEndResult, end_process, holding_processes
 from truestep.machine.memory.tensors import LiveStorages, LiveTensor, describe_storage
 
 _MAX_TENSORS_ASKED = 3
@@ -32,7 +32,7 @@ class MemoryReport(Result):
     unseen_bytes: int | None  # on devices, allocated and not in Python's sight: kept by autograd graphs
     last_error_kept: bool  # the traceback of the last error keeps its functions' variables
     processes: tuple[HoldingProcess, ...]
-    endings: tuple[ProcessEnding, ...] = ()
+    endings: tuple[ProcessEndResult, ...] = ()
 
     def __rich__(self) -> RenderableType:
         from truestep.machine.memory.screen import memory_report_table
@@ -65,14 +65,14 @@ def free_memory(
         collected_objects=collected,
         tensors=largest_live_tensors(storages, storages.largest()[:largest]),
         num_storages=len(storages.storages),
-        unseen_bytes=_unseen_bytes(after, storages),
+        unseen_bytes=_bytes_not_in_live_tensors(after, storages),
         last_error_kept=any(getattr(sys, name, None) is not None for name in _LAST_ERROR),
         processes=holding_processes(read_gpus()),
         endings=endings,
     )
 
 
-def _end_processes(pids: Sequence[int]) -> tuple[ProcessEnding, ...]:
+def _end_processes(pids: Sequence[int]) -> tuple[ProcessEndResult, ...]:
     if not pids:
         return ()
     holding = holding_processes(read_gpus())
@@ -85,16 +85,16 @@ def release_cached_memory() -> int:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "clear_autocast_cache"):
         torch.clear_autocast_cache()
-    accelerator = gpu_backend_in_use()
+    accelerator = accelerator_in_use()
     if torch is not None and accelerator is not None:
-        _release_device(torch, accelerator)
+        _release_device_cache(torch, accelerator)
     # glibc keeps freed memory for the next allocation; other systems' heaps have no such call
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     return collected
 
 
-def _release_device(torch: Any, accelerator: Any) -> None:
+def _release_device_cache(torch: Any, accelerator: Any) -> None:
     if torch.cuda.is_initialized():
         torch.cuda.ipc_collect()
         # private, and the only way: workspaces live in the allocator and are never given back by it
@@ -110,14 +110,16 @@ def _release_device(torch: Any, accelerator: Any) -> None:
 def largest_live_tensors(storages: LiveStorages, keys: list[int]) -> tuple[LiveTensor, ...]:
     """Return the records of some storages, each with what holds it."""
     own = [storages.tensors, storages.storages, storages.owners, *storages.tensors.values()]
-    holders = MemoryHolders(ignored=own)
+    holders = ReferrerPathFinder(ignored=own)
     return tuple(
-        describe_storage(storages.tensors[key], storages.storages[key], _paths(holders, storages, key))
+        describe_storage(
+            storages.tensors[key], storages.storages[key], _paths_to_storage(holders, storages, key)
+        )
         for key in keys
     )
 
 
-def _paths(holders: MemoryHolders, storages: LiveStorages, key: int) -> tuple[str, ...]:
+def _paths_to_storage(holders: ReferrerPathFinder, storages: LiveStorages, key: int) -> tuple[str, ...]:
     paths: dict[str, None] = {}
     for tensor in storages.tensors[key][:_MAX_TENSORS_ASKED]:
         owner = storages.owners.get(id(tensor))
@@ -127,7 +129,7 @@ def _paths(holders: MemoryHolders, storages: LiveStorages, key: int) -> tuple[st
     return tuple(paths)[:MAX_PATHS]
 
 
-def _unseen_bytes(amounts: MemoryAmounts, storages: LiveStorages) -> int | None:
+def _bytes_not_in_live_tensors(amounts: MemoryAmounts, storages: LiveStorages) -> int | None:
     if not amounts.devices:
         return None
     kept = ((device.allocated_bytes, storages.bytes_on(device.device)) for device in amounts.devices)

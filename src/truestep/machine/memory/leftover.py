@@ -40,14 +40,14 @@ def leftover_memory(*, largest: int = 10) -> Iterator[LeftoverMemory]:
     """
     release_cached_memory()
     leftover = LeftoverMemory(before=measure_memory())
-    old = _marks(LiveStorages())
+    old = _weak_references_by_storage(LiveStorages())
     try:
         yield leftover
     finally:
-        _finish(leftover, old, largest)
+        _record_leftover(leftover, old, largest)
 
 
-def _finish(leftover: LeftoverMemory, old: Collection[int], largest: int) -> None:
+def _record_leftover(leftover: LeftoverMemory, old: Collection[int], largest: int) -> None:
     # a function of its own: after an error its locals would live in the traceback, and hold every tensor
     release_cached_memory()
     leftover.after = measure_memory()
@@ -58,7 +58,7 @@ def _finish(leftover: LeftoverMemory, old: Collection[int], largest: int) -> Non
     leftover.tensors = largest_live_tensors(storages, new[:largest])
 
 
-def _marks(storages: LiveStorages) -> dict[int, Any]:
+def _weak_references_by_storage(storages: LiveStorages) -> dict[int, Any]:
     """Return a weak reference per storage: it keeps the number from being used again, but not the memory."""
     if not storages.storages:
         return {}

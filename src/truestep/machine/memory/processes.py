@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truestep.core.system import is_own_process
-from truestep.machine.gpus.processes import gpu_pids_are_own, has_card_open, identify_process
+from truestep.machine.gpus.processes import has_card_open, identify_process, is_in_host_pid_namespace
 from truestep.machine.gpus.records import GpuProcess, GpuReport
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class HoldingProcess:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessEnding:
+class ProcessEndResult:
     """What became of a process that was to end."""
 
     pid: int
@@ -43,7 +43,7 @@ def holding_processes(report: GpuReport, proc: Path = Path("/proc")) -> tuple[Ho
     for card in report.gpus:
         for process in card.processes or ():
             found[process.pid] = _add_card_to_process(found.get(process.pid), process, card.index)
-    for pid in _with_card_open(proc):
+    for pid in _pids_with_card_open(proc):
         if pid not in found:
             process = identify_process(GpuProcess(pid=pid, kind="open"), own_namespace=True)
             found[pid] = HoldingProcess(process=process, cards=(), own=pid == os.getpid())
@@ -58,7 +58,7 @@ def _add_card_to_process(known: HoldingProcess | None, process: GpuProcess, card
     return replace(known, process=replace(known.process, memory_used_bytes=total), cards=(*known.cards, card))
 
 
-def _with_card_open(proc: Path) -> Iterable[int]:
+def _pids_with_card_open(proc: Path) -> Iterable[int]:
     """Yield the processes with a device file of the driver open, as far as this user may look.
 
     These are workers that outlived their parent, and in a container all there is to go by.
@@ -71,31 +71,31 @@ def _with_card_open(proc: Path) -> Iterable[int]:
 
 def end_process(
     pid: int, holding: Collection[HoldingProcess], *, force: bool = False, timeout_seconds: float = 10.0
-) -> ProcessEnding:
+) -> ProcessEndResult:
     """End one process that holds a card, if it is this user's; `force` does not ask it to clean up first."""
     import psutil
 
-    why = _why_not(pid, holding)
+    why = _reason_process_cannot_be_ended(pid, holding)
     if why:
-        return ProcessEnding(pid=pid, ended=False, says=why)
+        return ProcessEndResult(pid=pid, ended=False, says=why)
     try:
         process = psutil.Process(pid)
         if not is_own_process(process):
             says = f"it belongs to {process.username()}; only they may end it"
-            return ProcessEnding(pid=pid, ended=False, says=says)
+            return ProcessEndResult(pid=pid, ended=False, says=says)
         # psutil makes sure that the number still means this process
         process.kill() if force else process.terminate()
-        if not _gone(process, timeout_seconds):
+        if not _wait_for_process_end(process, timeout_seconds):
             says = f"still there after {timeout_seconds:g} s{'' if force else '; --force kills it'}"
-            return ProcessEnding(pid=pid, ended=False, says=says)
+            return ProcessEndResult(pid=pid, ended=False, says=says)
     except psutil.NoSuchProcess:
         pass
     except psutil.AccessDenied:
-        return ProcessEnding(pid=pid, ended=False, says="this user may not end it")
-    return ProcessEnding(pid=pid, ended=True, says="ended")
+        return ProcessEndResult(pid=pid, ended=False, says="this user may not end it")
+    return ProcessEndResult(pid=pid, ended=True, says="ended")
 
 
-def _gone(process: "psutil.Process", timeout_seconds: float) -> bool:
+def _wait_for_process_end(process: "psutil.Process", timeout_seconds: float) -> bool:
     """Wait for a process to end; one that its parent has not asked for yet (a zombie) holds nothing more."""
     import psutil
 
@@ -107,13 +107,13 @@ def _gone(process: "psutil.Process", timeout_seconds: float) -> bool:
     return True
 
 
-def _why_not(pid: int, holding: Collection[HoldingProcess]) -> str | None:
+def _reason_process_cannot_be_ended(pid: int, holding: Collection[HoldingProcess]) -> str | None:
     one = next((one for one in holding if one.process.pid == pid), None)
     if one is None:
         known = ", ".join(str(one.process.pid) for one in holding)
         return f"it holds no card; those that do are: {known}" if known else "no process holds a card"
     if one.own or pid == os.getppid():
         return "it is this program, or what started it"
-    if not gpu_pids_are_own() and not has_card_open(pid):
+    if not is_in_host_pid_namespace() and not has_card_open(pid):
         return "the number is the host's, and means another process inside this container"
     return None

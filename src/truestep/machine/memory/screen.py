@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from truestep.core.rich_names import Group, RenderableType, Table, Text
-from truestep.core.wording import byte_size
+from truestep.core.wording import bytes_text
 from truestep.machine.gpus.columns import UNKNOWN
 from truestep.machine.gpus.table import Cell, gpu_table, process_command_text
 from truestep.machine.memory.amounts import MemoryAmounts
@@ -16,10 +16,10 @@ from truestep.machine.memory.tensors import LiveTensor
 
 def memory_report_table(report: MemoryReport) -> RenderableType:
     """Return a memory report as a screen."""
-    parts: list[RenderableType] = [_amounts(report.before, report.after)]
-    parts += _tensors(report.tensors, report.num_storages, "live tensors")
+    parts: list[RenderableType] = [_amounts_table(report.before, report.after)]
+    parts += _tensors_table(report.tensors, report.num_storages, "live tensors")
     if report.unseen_bytes:
-        size = byte_size(report.unseen_bytes)
+        size = bytes_text(report.unseen_bytes)
         unseen = "on devices that Python does not see: kept by graphs of autograd, or in C++"
         parts.append(Text(f"{size} more {unseen}"))
     if report.last_error_kept:
@@ -35,24 +35,26 @@ def leftover_memory_table(leftover: LeftoverMemory) -> RenderableType:
     """Return what a block left behind as a screen."""
     if leftover.after is None:
         return Text("The block has not ended yet.")
-    parts: list[RenderableType] = [_amounts(leftover.before, leftover.after)]
+    parts: list[RenderableType] = [_amounts_table(leftover.before, leftover.after)]
     if not leftover.num_storages:
         parts.append(Text("The block left no tensor behind."))
-    parts += _tensors(leftover.tensors, leftover.num_storages, "tensors left behind")
+    parts += _tensors_table(leftover.tensors, leftover.num_storages, "tensors left behind")
     return Group(*parts)
 
 
-def _amounts(before: MemoryAmounts, after: MemoryAmounts) -> Table:
+def _amounts_table(before: MemoryAmounts, after: MemoryAmounts) -> Table:
     rows = []
-    for name, old, new in _pairs(before, after):
+    for name, old, new in _amounts_before_and_after(before, after):
         change = None if old is None or new is None else new - old
         sign = "+" if change and change > 0 else ""
-        rows.append((name, byte_size(old), byte_size(new), f"{sign}{byte_size(change)}"))
+        rows.append((name, bytes_text(old), bytes_text(new), f"{sign}{bytes_text(change)}"))
     headings = [("Memory", False), ("Before", True), ("After", True), ("Change", True)]
     return gpu_table(headings, rows, flexible=0)
 
 
-def _pairs(before: MemoryAmounts, after: MemoryAmounts) -> Iterator[tuple[str, int | None, int | None]]:
+def _amounts_before_and_after(
+    before: MemoryAmounts, after: MemoryAmounts
+) -> Iterator[tuple[str, int | None, int | None]]:
     yield "this process", before.process_bytes, after.process_bytes
     old = {device.device: device for device in before.devices}
     for device in after.devices:
@@ -62,36 +64,36 @@ def _pairs(before: MemoryAmounts, after: MemoryAmounts) -> Iterator[tuple[str, i
         yield f"{device.device} used by all", earlier.used_bytes if earlier else None, device.used_bytes
 
 
-def _tensors(tensors: Sequence[LiveTensor], num_storages: int, title: str) -> list[RenderableType]:
+def _tensors_table(tensors: Sequence[LiveTensor], num_storages: int, title: str) -> list[RenderableType]:
     if not tensors:
         return []
     headings = [("Size", True), ("Tensor", False), ("Held by", False)]
-    table = gpu_table(headings, [_tensor(tensor) for tensor in tensors], flexible=2)
+    table = gpu_table(headings, [_tensor_cells(tensor) for tensor in tensors], flexible=2)
     heading = Text(f"\n{title}: the {len(tensors)} largest of {num_storages}\n", style="bold")
     return [heading, table]
 
 
-def _tensor(tensor: LiveTensor) -> tuple[Cell, ...]:
+def _tensor_cells(tensor: LiveTensor) -> tuple[Cell, ...]:
     shape = "×".join(map(str, tensor.shape)) or "scalar"
     graph = "\nkeeps its graph" if tensor.keeps_graph else ""
     held = "\n".join(tensor.held_by) or "nothing in Python: a graph of autograd, or C++"
-    return byte_size(tensor.storage_bytes), f"{shape} {tensor.dtype} {tensor.device}{graph}", Text(held)
+    return bytes_text(tensor.storage_bytes), f"{shape} {tensor.dtype} {tensor.device}{graph}", Text(held)
 
 
 def holding_processes_table(processes: Iterable[HoldingProcess]) -> Table:
     """Return the processes that hold cards as a table."""
-    rows = [_process(one) for one in processes]
+    rows = [_process_cells(one) for one in processes]
     headings = [("PID", True), ("User", False), ("Memory", True), ("Cards", False), ("Command", False)]
     return gpu_table(headings, rows, flexible=4)
 
 
-def _process(one: HoldingProcess) -> tuple[Cell, ...]:
+def _process_cells(one: HoldingProcess) -> tuple[Cell, ...]:
     process = one.process
     command = f"(this process) {process.command or ''}" if one.own else process.command
     return (
         str(process.pid),
         Text(process.user or UNKNOWN),
-        byte_size(process.memory_used_bytes),
+        bytes_text(process.memory_used_bytes),
         ",".join(map(str, one.cards)) or "open",
         process_command_text(command),
     )

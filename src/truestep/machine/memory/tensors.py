@@ -35,15 +35,15 @@ class LiveStorages:
         found = live_tensors() if among is None else list(among)
         for tensor in found:
             self._count_storage(tensor)
-        for gradient in self._gradients_beside(found):
+        for gradient in self._gradients_not_found_yet(found):
             self._count_storage(gradient)
 
-    def _gradients_beside(self, found: list[Any]) -> list[Any]:
+    def _gradients_not_found_yet(self, found: list[Any]) -> list[Any]:
         """Return the gradients of tensors, except those that were found themselves."""
         seen = {id(item) for item in found}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            pairs = ((_gradient(tensor), tensor) for tensor in found)
+            pairs = ((_leaf_gradient(tensor), tensor) for tensor in found)
             self.owners = {id(gradient): tensor for gradient, tensor in pairs if gradient is not None}
             return [tensor.grad for owned, tensor in self.owners.items() if owned not in seen]
 
@@ -75,7 +75,7 @@ def live_tensors() -> list[Any]:
     return [item for item in objects if type(item) in kinds]  # isinstance() would run the code of proxies
 
 
-def _gradient(tensor: Any) -> Any:
+def _leaf_gradient(tensor: Any) -> Any:
     try:
         return tensor.grad if tensor.is_leaf else None  # reading .grad of others warns
     except (RuntimeError, NotImplementedError):

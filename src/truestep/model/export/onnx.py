@@ -15,17 +15,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from truestep.core.errors import ModelError, OptionError, nearest_names, needs_extra
+from truestep.core.errors import ModelError, OptionError, explain_missing_extra, names_hint
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
-from truestep.core.wording import byte_size, error_line
+from truestep.core.wording import bytes_text, error_line
 from truestep.model.calling import (
     Arguments,
     forward_arguments,
-    forward_tensors,
     map_forward_arguments,
+    preserve_model_state,
     run_forward,
-    undisturbed_model,
+    tensors_in_structure,
 )
 
 REMEDIES = {
@@ -72,7 +72,7 @@ class OnnxExport(Result):
         from truestep.core.rich_names import Text
 
         lines = [
-            f"{self.path}: {byte_size(self.size_bytes)}, opset {self.opset}",
+            f"{self.path}: {bytes_text(self.size_bytes)}, opset {self.opset}",
             f"inputs {', '.join(self.inputs)}; outputs {', '.join(self.outputs)}",
             f"providers asked {', '.join(self.providers_asked)}; got {', '.join(self.providers_got)}",
         ]
@@ -113,24 +113,24 @@ def export_onnx(
         OptionError: a provider that this onnxruntime does not have or could not start.
         MissingPackageError: the extra is not installed.
     """
-    with needs_extra("onnx", "onnx", "onnxscript", "onnxruntime"):
+    with explain_missing_extra("onnx", "onnx", "onnxscript", "onnxruntime"):
         import onnx
         import onnxruntime  # noqa: F401 - before the work, not after it
         import onnxscript  # noqa: F401
     path = Path(path)
     if path.suffix != ".onnx" or not path.parent.is_dir() or path.is_dir():
         raise OptionError(f"{path} can't be written: name a file ending in .onnx, in a folder that is there.")
-    wanted = _wanted_providers(providers)
+    wanted = _check_available_providers(providers)
     module = as_module(model, "ts.export_onnx")
     arguments = forward_arguments(module, batch)
-    with undisturbed_model(module):
+    with preserve_model_state(module):
         module.eval()
         run_forward(module, arguments)
-        _export(module, arguments, path, dynamic_batch=dynamic_batch)
+        _export_to_onnx(module, arguments, path, dynamic_batch=dynamic_batch)
         session = open_onnx_session(path, wanted, threads)
-        comparisons = [_compare(module, arguments, session)]
+        comparisons = [_compare_outputs(module, arguments, session)]
         if dynamic_batch:
-            comparisons.append(_compare(module, map_forward_arguments(arguments, _doubled), session))
+            comparisons.append(_compare_outputs(module, map_forward_arguments(arguments, _doubled), session))
     opsets = onnx.load(str(path), load_external_data=False).opset_import
     return OnnxExport(
         path=str(path),
@@ -145,11 +145,11 @@ def export_onnx(
     )
 
 
-def _export(module: nn.Module, arguments: Arguments, path: Path, *, dynamic_batch: bool) -> None:
-    args, kwargs = map_forward_arguments(arguments, _two_at_least) if dynamic_batch else arguments
+def _export_to_onnx(module: nn.Module, arguments: Arguments, path: Path, *, dynamic_batch: bool) -> None:
+    args, kwargs = map_forward_arguments(arguments, _ensure_two_rows) if dynamic_batch else arguments
     # The exporter wants those of positional arguments by their names, too.
     by_name = {**inspect.signature(module.forward).bind_partial(*args).arguments, **kwargs}
-    dynamic = pytree.tree_map(_first_axis, by_name) if dynamic_batch else None
+    dynamic = pytree.tree_map(_dynamic_first_axis, by_name) if dynamic_batch else None
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -160,7 +160,7 @@ def _export(module: nn.Module, arguments: Arguments, path: Path, *, dynamic_batc
             )
     except Exception as error:
         raise ModelError(
-            f"{type(module).__name__} can't be exported. {_reason(error)} Control flow that depends on values, and calls "
+            f"{type(module).__name__} can't be exported. {_innermost_reason(error)} Control flow that depends on values, and calls "
             "into other libraries, have no place in a graph: rewrite them with torch.where or torch.cond, or export the "
             "part without them."
         ) from error
@@ -168,11 +168,11 @@ def _export(module: nn.Module, arguments: Arguments, path: Path, *, dynamic_batc
         logging.disable(level)
 
 
-def _first_axis(value: Any) -> Any:
+def _dynamic_first_axis(value: Any) -> Any:
     return {0: torch.export.Dim.DYNAMIC} if isinstance(value, Tensor) and value.dim() else None
 
 
-def _two_at_least(tensor: Tensor) -> Tensor:
+def _ensure_two_rows(tensor: Tensor) -> Tensor:
     """An example of one row would be taken for a size that never changes."""
     return torch.cat([tensor, tensor]) if tensor.dim() and len(tensor) == 1 else tensor
 
@@ -181,16 +181,16 @@ def _doubled(tensor: Tensor) -> Tensor:
     return torch.cat([tensor, tensor]) if tensor.dim() else tensor
 
 
-def _reason(error: BaseException) -> str:
+def _innermost_reason(error: BaseException) -> str:
     """Return the first line that says something, of the innermost cause."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error_line(error)[:300]
 
 
-def _compare(module: nn.Module, arguments: Arguments, session: Any) -> Comparison:
-    expected = [each.detach().cpu() for each in forward_tensors(run_forward(module, arguments))]
-    given = forward_tensors(arguments)
+def _compare_outputs(module: nn.Module, arguments: Arguments, session: Any) -> Comparison:
+    expected = [each.detach().cpu() for each in tensors_in_structure(run_forward(module, arguments))]
+    given = tensors_in_structure(arguments)
     feed = {
         # The exporter keeps the order of the tensors, whatever nesting they came in.
         wanted.name: tensor.detach().cpu().numpy()
@@ -208,12 +208,12 @@ def _compare(module: nn.Module, arguments: Arguments, session: Any) -> Compariso
     sizes = {len(each) for each in given if each.dim()}
     return Comparison(
         batch_size=sizes.pop() if len(sizes) == 1 else None,
-        largest_difference=_largest([a - b for a, b in pairs]),
-        largest_output=_largest([b for _, b in pairs]),
+        largest_difference=_largest_absolute_output([a - b for a, b in pairs]),
+        largest_output=_largest_absolute_output([b for _, b in pairs]),
     )
 
 
-def _largest(outputs: Sequence[Tensor]) -> float:
+def _largest_absolute_output(outputs: Sequence[Tensor]) -> float:
     # Python's max() passes over a NaN that is not the first, and the file would seem to agree.
     return float(torch.stack([each.abs().max() for each in outputs]).max()) if outputs else 0.0
 
@@ -224,7 +224,7 @@ def open_onnx_session(path: Path, providers: Sequence[str] | None, threads: int 
     Raises:
         OptionError: onnxruntime does not have a provider, or has it and could not start it: it would run on the CPU silently.
     """
-    wanted = _wanted_providers(providers)
+    wanted = _check_available_providers(providers)
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -242,16 +242,16 @@ def open_onnx_session(path: Path, providers: Sequence[str] | None, threads: int 
     return session
 
 
-def _wanted_providers(providers: Sequence[str] | None) -> list[str]:
+def _check_available_providers(providers: Sequence[str] | None) -> list[str]:
     """Return the providers to open a session on, all of which this onnxruntime has."""
-    with needs_extra("onnx", "onnxruntime"):
+    with explain_missing_extra("onnx", "onnxruntime"):
         import onnxruntime
     wanted = list(providers or ["CPUExecutionProvider"])
     there = onnxruntime.get_available_providers()
     for name in wanted:
         if name not in there:
             raise OptionError(
-                f"This onnxruntime {onnxruntime.__version__} has no {name}. {nearest_names(name, there)} {_remedy(name)}, or ask "
+                f"This onnxruntime {onnxruntime.__version__} has no {name}. {names_hint(name, there)} {_remedy(name)}, or ask "
                 "for the CPUExecutionProvider."
             )
     return wanted

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from truestep.core.wording import byte_size
-from truestep.model.calling import forward_tensors
+from truestep.core.wording import bytes_text
+from truestep.model.calling import tensors_in_structure
 from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph
 
 SAVED = "_saved_"
@@ -39,11 +39,11 @@ class AutogradGraphCollector:
                 continue
             waiting.pop()
             if current not in self._nodes:
-                node = self._nodes[current] = self._node(current)
+                node = self._nodes[current] = self._make_autograd_node(current)
                 group.children.append(node)
                 self.graph.edges |= {(self._nodes[each], node) for each in before}
 
-    def _node(self, function: Any) -> GraphNode:
+    def _make_autograd_node(self, function: Any) -> GraphNode:
         variable = getattr(function, "variable", None)
         if isinstance(variable, Tensor):
             name = self._names.get(id(variable), "input")
@@ -56,7 +56,7 @@ class AutogradGraphCollector:
         """Say in each node what it saves and with which attributes; return the bytes of all that no weight holds."""
         counted = set(self._parameters)
         for function, node in self._nodes.items():
-            tensors, values = _saved_by(function)
+            tensors, values = _saved_tensors_and_values(function)
             lines = []
             for name, tensor in tensors:
                 is_new = autograd_storage_id(tensor) not in counted
@@ -64,30 +64,30 @@ class AutogradGraphCollector:
                     counted.add(autograd_storage_id(tensor))
                     node.saved_bytes += tensor.untyped_storage().nbytes()
                 if saved:
-                    lines.append(_line(name, tensor, is_new=is_new))
+                    lines.append(_saved_tensor_line(name, tensor, is_new=is_new))
             if attributes:
                 lines += [f"{name} = {value}" for name, value in values]
             node.details = tuple(lines)
         return sum(node.saved_bytes for node in self._nodes.values())
 
 
-def _line(name: str, tensor: Tensor, *, is_new: bool) -> str:
-    size = byte_size(tensor.untyped_storage().nbytes()) if is_new else "held already"
+def _saved_tensor_line(name: str, tensor: Tensor, *, is_new: bool) -> str:
+    size = bytes_text(tensor.untyped_storage().nbytes()) if is_new else "held already"
     shape = " × ".join(map(str, tensor.shape)) or "scalar"
     return f"saves {name}: {shape} {str(tensor.dtype).removeprefix('torch.')}, {size}"
 
 
-def _saved_by(function: Any) -> tuple[list[tuple[str, Tensor]], list[tuple[str, Any]]]:
+def _saved_tensors_and_values(function: Any) -> tuple[list[tuple[str, Tensor]], list[tuple[str, Any]]]:
     tensors, values = [], []
-    for name, value in _attributes(function):
-        found = forward_tensors(value)
+    for name, value in _autograd_attributes(function):
+        found = tensors_in_structure(value)
         tensors += [(name, tensor) for tensor in found]
         if not found and value is not None:
             values.append((name, value))
     return tensors, values
 
 
-def _attributes(function: Any) -> Iterator[tuple[str, Any]]:
+def _autograd_attributes(function: Any) -> Iterator[tuple[str, Any]]:
     names = [name for name in dir(function) if name.startswith(SAVED) and not name.startswith("_saved_raw")]
     if hasattr(function, "saved_tensors"):  # of a torch.autograd.Function
         names.append("saved_tensors")

@@ -7,11 +7,11 @@ Graphviz is given sizes and no words, so that it neither needs fonts nor speaks 
 import re
 from importlib import resources
 
-from truestep.core.charts import chart_style
+from truestep.core.charts import chart_css
 from truestep.core.charts.markup import Html, html_tag, join_html
-from truestep.core.errors import needs_extra
+from truestep.core.errors import explain_missing_extra
 from truestep.model.graph.picture import Border, Box, Picture
-from truestep.model.graph.text import dot_text
+from truestep.model.graph.text import graphviz_text
 
 POINTS = 72.0  # Graphviz measures boxes in inches
 LETTER, BOLD, LINE = 7.3, 8.3, 17.0  # of 12 pixels, on the generous side: fonts differ
@@ -33,21 +33,21 @@ _LEFT_OUT = re.compile(r'<!--.*?-->\n| id="[^"]*"')  # ids would be there twice 
 _TITLE = re.compile(r"<title>[^<]*</title>\n")
 
 
-def graph_asset(name: str) -> str:
+def read_graph_asset(name: str) -> str:
     """Return a style sheet or a script that lies here."""
     return resources.files("truestep.model.graph").joinpath(name).read_text("utf-8")
 
 
-def svg_of(picture: Picture) -> Html:
+def picture_svg_element(picture: Picture) -> Html:
     """Return an SVG element that a page with charts' and this file's style shows; needs the extra `[graph]`."""
-    drawn = _LEFT_OUT.sub("", draw_shapes(picture))
+    drawn = _LEFT_OUT.sub("", graphviz_svg(picture))
     size = _SIZE.search(drawn)
     assert size is not None
     boxes = {each.id: each for each in picture.boxes}
-    written = _SHAPE.sub(lambda shape: _with_words(shape, boxes.get(shape["id"])), drawn)
+    written = _SHAPE.sub(lambda shape: _add_box_text(shape, boxes.get(shape["id"])), drawn)
     inner = Html(_TITLE.sub("", written[written.index("<g ") : written.rindex("</g>")]))
-    corners = {shape["id"]: _corner(shape) for shape in _SHAPE.finditer(drawn)}
-    titles = [_title(each, corners[each.id]) for each in picture.frames]
+    corners = {shape["id"]: _upper_left_corner(shape) for shape in _SHAPE.finditer(drawn)}
+    titles = [_frame_title_element(each, corners[each.id]) for each in picture.frames]
     title = html_tag("title", f"{len(picture.boxes)} boxes at depth {picture.depth}")
     width, height = (round(float(size[name])) for name in ("width", "height"))
     sizes: dict[str, str | float] = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
@@ -55,12 +55,16 @@ def svg_of(picture: Picture) -> Html:
     return html_tag("svg", title, inner, *titles, Html("</g>"), class_="graph", role="img", **sizes)
 
 
-def draw_shapes(picture: Picture) -> str:
+def graphviz_svg(picture: Picture) -> str:
     """Return Graphviz's SVG of the boxes, frames and arrows; a MissingPackageError where pygraphviz is not installed."""
-    with needs_extra("graph", "pygraphviz"):
+    with explain_missing_extra("graph", "pygraphviz"):
         import pygraphviz
 
-    graph = pygraphviz.AGraph(string=dot_text(picture, _sizes, _room, 'class="weight"', SETTINGS))
+    graph = pygraphviz.AGraph(
+        string=graphviz_text(
+            picture, _box_size_attributes, _title_space_attributes, 'class="weight"', SETTINGS
+        )
+    )
     try:
         svg: bytes = graph.draw(format="svg", prog="dot")
     finally:
@@ -70,9 +74,9 @@ def draw_shapes(picture: Picture) -> str:
 
 def picture_svg_document(picture: Picture) -> str:
     """Return a file of its own."""
-    svg = svg_of(picture)
+    svg = picture_svg_element(picture)
     style = html_tag(
-        "style", Html(chart_style() + graph_asset("graph.css") + "svg { background: var(--card); }")
+        "style", Html(chart_css() + read_graph_asset("graph.css") + "svg { background: var(--card); }")
     )
     start = svg.index(">") + 1
     head = svg[:start].replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
@@ -81,56 +85,58 @@ def picture_svg_document(picture: Picture) -> str:
 
 def box_size(box: Box) -> tuple[float, float]:
     """Return width and height that the words of a box take."""
-    name, *others = (len(_fit_into_box(line)) for line in box.lines)
+    name, *others = (len(_shorten_line_for_box(line)) for line in box.lines)
     longest = max(BOLD * name, LETTER * max(others, default=0))
     return longest + 2 * PADDING_X, LINE * len(box.lines) + 2 * PADDING_Y
 
 
-def _sizes(box: Box) -> str:
+def _box_size_attributes(box: Box) -> str:
     width, height = box_size(box)
     edges = 2 if box.times > 1 else 1
     size = f"width={width / POINTS:.4f} height={height / POINTS:.4f}"
     return f"class={box.kind} {size} peripheries={edges}"
 
 
-def _room(frame: Border) -> str:
+def _title_space_attributes(frame: Border) -> str:
     """Return a frame's attributes, with an empty table of the size of its title."""
-    width = round(BOLD * len(_fit_into_box(frame.title)))
+    width = round(BOLD * len(_shorten_line_for_box(frame.title)))
     cell = f'<TD FIXEDSIZE="TRUE" WIDTH="{width}" HEIGHT="{TITLE_HEIGHT:.0f}"></TD>'
     table = f'<TABLE BORDER="0" CELLBORDER="0" CELLPADDING="0" CELLSPACING="0"><TR>{cell}</TR></TABLE>'
     kind = "frame many" if frame.times > 1 else "frame"
     return f'class="{kind}" style=rounded margin=10 labeljust=l label=<{table}>'
 
 
-def _fit_into_box(text: str) -> str:
+def _shorten_line_for_box(text: str) -> str:
     """Return a line as it fits into a box."""
     return text if len(text) <= MAX_LETTERS else text[: MAX_LETTERS - 1] + "…"
 
 
-def _corner(shape: re.Match[str]) -> tuple[float, float]:
+def _upper_left_corner(shape: re.Match[str]) -> tuple[float, float]:
     """Return the upper left corner of a box or a frame."""
     points = [(float(x), float(y)) for x, y in _POINT.findall(shape["points"])]
     left, top = (min(along) for along in zip(*points, strict=True))
     return left, top
 
 
-def _with_words(shape: re.Match[str], box: Box | None) -> str:
+def _add_box_text(shape: re.Match[str], box: Box | None) -> str:
     """Return what Graphviz wrote for a box with its words; what it wrote for a frame as it is."""
     if box is None:
         return shape[0]
-    left, top = _corner(shape)
+    left, top = _upper_left_corner(shape)
     words = [
-        _text(line, left + PADDING_X, top + PADDING_Y + 12.5 + LINE * number, None if number else "name")
+        _text_element(
+            line, left + PADDING_X, top + PADDING_Y + 12.5 + LINE * number, None if number else "name"
+        )
         for number, line in enumerate(box.lines)
     ]
-    if any(_fit_into_box(line) != line for line in box.lines):
+    if any(_shorten_line_for_box(line) != line for line in box.lines):
         words.append(html_tag("title", "\n".join(box.lines)))
     return join_html(Html(shape["shape"]), *words, Html("</g>"))
 
 
-def _title(frame: Border, corner: tuple[float, float]) -> Html:
-    return _text(frame.title, corner[0] + 10, corner[1] + 17, "name title")
+def _frame_title_element(frame: Border, corner: tuple[float, float]) -> Html:
+    return _text_element(frame.title, corner[0] + 10, corner[1] + 17, "name title")
 
 
-def _text(line: str, x: float, y: float, kind: str | None) -> Html:
-    return html_tag("text", _fit_into_box(line), x=round(x, 1), y=round(y, 1), class_=kind)
+def _text_element(line: str, x: float, y: float, kind: str | None) -> Html:
+    return html_tag("text", _shorten_line_for_box(line), x=round(x, 1), y=round(y, 1), class_=kind)

@@ -10,19 +10,19 @@ from typing import Any, Literal
 from torch import nn
 
 from truestep.core.charts.standalone import svg_image
-from truestep.core.errors import MissingPackageError, ModelError, OptionError, check_choice, nearest_names
-from truestep.core.files import told_if_unwritable
+from truestep.core.errors import MissingPackageError, ModelError, OptionError, check_choice, names_hint
+from truestep.core.files import explain_unwritable
 from truestep.core.results import RenderableType, Result
-from truestep.core.wording import byte_size
-from truestep.model.calling import Arguments, undisturbed_model
+from truestep.core.wording import bytes_text
+from truestep.model.calling import Arguments, preserve_model_state
 from truestep.model.graph import text
 from truestep.model.graph.backward import AutogradGraphCollector
-from truestep.model.graph.picture import Picture, pictures
-from truestep.model.graph.rolling import GraphRolling
+from truestep.model.graph.picture import Picture, pictures_at_all_depths
+from truestep.model.graph.rolling import GraphRepeatFolder
 from truestep.model.graph.tracing import trace_model
 from truestep.model.graph.tree import TracedGraph
-from truestep.model.summaries.counting import failing_forward
-from truestep.model.summaries.memory import run_without_values, sized_by_batch
+from truestep.model.summaries.counting import model_error_of_forward
+from truestep.model.summaries.memory import initialize_lazy_layers, run_without_values
 
 Kind = Literal["modules", "autograd"]
 MAX_VISIBLE = 60  # boxes; more than that nobody reads at once
@@ -52,11 +52,11 @@ class ModelGraph(Result):
 
     def mermaid(self, depth: int | None = None, kind: Kind = "modules") -> str:
         """Return a picture in Mermaid's language, which GitHub and many editors draw."""
-        return text.mermaid(self.picture(depth, kind))
+        return text.mermaid_text_of_picture(self.picture(depth, kind))
 
     def dot(self, depth: int | None = None, kind: Kind = "modules") -> str:
         """Return a picture in Graphviz's language."""
-        return text.dot(self.picture(depth, kind))
+        return text.graphviz_text_of_picture(self.picture(depth, kind))
 
     def svg(self, depth: int | None = None, kind: Kind = "modules") -> str:
         """Return a picture as an SVG document; needs the extra `[graph]`."""
@@ -71,20 +71,20 @@ class ModelGraph(Result):
         """
         path = Path(path)
         writers: dict[str, Callable[[], str]] = {
-            ".html": self._page,
+            ".html": self._html_page,
             ".svg": lambda: self.svg(depth, kind),
             ".mmd": lambda: self.mermaid(depth, kind),
             ".dot": lambda: self.dot(depth, kind),
             ".json": lambda: json.dumps(self.to_dict(), indent=2),
         }
         if path.suffix not in writers:
-            raise OptionError(f"{path.name} says no format. {nearest_names(path.suffix, writers)}")
+            raise OptionError(f"{path.name} says no format. {names_hint(path.suffix, writers)}")
         text = writers[path.suffix]()
-        with told_if_unwritable("The graph", path):
+        with explain_unwritable("The graph", path):
             path.write_text(text, encoding="utf-8")
         return path
 
-    def _page(self) -> str:
+    def _html_page(self) -> str:
         from truestep.model.graph.page import graph_page
 
         return graph_page(self)
@@ -97,7 +97,7 @@ class ModelGraph(Result):
         picture = self.picture(depth, kind)
         depths = len(self.modules if kind == "modules" else self.autograd)
         words = f"{len(picture.boxes)} boxes at depth {picture.depth} of {depths}"
-        kept = f"; the forward keeps {byte_size(self.saved_bytes)} for the backward" * bool(self.saved_bytes)
+        kept = f"; the forward keeps {bytes_text(self.saved_bytes)} for the backward" * bool(self.saved_bytes)
         return Group(picture_tree(self.model, picture), Text("\n".join(["", words + kept, *self.notes])))
 
     def __rich__(self) -> RenderableType:
@@ -125,25 +125,25 @@ def graph(model: object, batch: Any, *, saved: bool = False, attributes: bool = 
     Raises:
         ModelError: the forward fails; the message names the module, what it got and the cause.
     """
-    module, arguments, notes = sized_by_batch(model, batch, "ts.graph")
-    with undisturbed_model(module):
-        (modules, backward), problem = _traced(module, arguments)
+    module, arguments, notes = initialize_lazy_layers(model, batch, "ts.graph")
+    with preserve_model_state(module):
+        (modules, backward), problem = _trace_without_values_or_with(module, arguments)
     saved_bytes = backward.describe(saved=saved, attributes=attributes)
-    GraphRolling(modules).roll()
-    GraphRolling(backward.graph).roll()
+    GraphRepeatFolder(modules).roll()
+    GraphRepeatFolder(backward.graph).roll()
     has_backward = bool(backward.graph.edges)
     if not has_backward:
         notes.append("No output depends on a trainable parameter, so there is no autograd graph.")
     return ModelGraph(
         model=type(module).__name__,
-        modules=pictures(modules),
-        autograd=pictures(backward.graph) if has_backward else (),
+        modules=pictures_at_all_depths(modules),
+        autograd=pictures_at_all_depths(backward.graph) if has_backward else (),
         saved_bytes=saved_bytes,
         notes=(*notes, *problem),
     )
 
 
-def _traced(
+def _trace_without_values_or_with(
     module: nn.Module, arguments: Arguments
 ) -> tuple[tuple[TracedGraph, AutogradGraphCollector], list[str]]:
     traced, reason = run_without_values(trace_model, module, arguments)
@@ -153,4 +153,4 @@ def _traced(
     try:
         return trace_model(module, arguments), [note]
     except ModelError as error:
-        raise failing_forward(module, arguments) or error from None
+        raise model_error_of_forward(module, arguments) or error from None

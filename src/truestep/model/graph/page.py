@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from truestep.core.charts.document import html_document, html_header
 from truestep.core.charts.markup import Html, html_tag
-from truestep.core.wording import byte_size
-from truestep.model.graph.drawing import graph_asset, svg_of
+from truestep.core.wording import bytes_text
+from truestep.model.graph.drawing import picture_svg_element, read_graph_asset
 from truestep.model.graph.picture import Picture
 
 if TYPE_CHECKING:
@@ -19,16 +19,16 @@ KINDS = {"modules": "Modules and operations", "autograd": "Autograd"}
 def graph_page(graph: "ModelGraph") -> str:
     """Return the page; needs the extra `[graph]`."""
     sections = [
-        _section(kind, title, pictures, graph.picture(kind=kind))  # type: ignore[arg-type]
+        _graph_section(kind, title, pictures, graph.picture(kind=kind))  # type: ignore[arg-type]
         for kind, title in KINDS.items()
         if (pictures := getattr(graph, kind))
     ]
-    kept = f"the forward keeps {byte_size(graph.saved_bytes)} for the backward" if graph.saved_bytes else ""
+    kept = f"the forward keeps {bytes_text(graph.saved_bytes)} for the backward" if graph.saved_bytes else ""
     notes = [html_tag("p", note, class_="note") for note in (*graph.notes, HOW_TO_READ)]
     body = html_tag("main", html_header("Truestep graph", graph.model, kept), *sections, *notes)
-    style = graph_asset("graph.css") + graph_asset("page.css")
+    style = read_graph_asset("graph.css") + read_graph_asset("page.css")
     title = f"{graph.model} · Truestep graph"
-    return html_document(title, body, style=style, script=graph_asset("page.js"))
+    return html_document(title, body, style=style, script=read_graph_asset("page.js"))
 
 
 HOW_TO_READ = (
@@ -37,22 +37,26 @@ HOW_TO_READ = (
 )
 
 
-def _section(kind: str, title: str, pictures: tuple[Picture, ...], first: Picture) -> Html:
+def _graph_section(kind: str, title: str, pictures: tuple[Picture, ...], first: Picture) -> Html:
     drawn = [picture for picture in pictures if len(picture.boxes) <= MAX_DRAWN] or [first]
     views = [
         html_tag(
-            "div", svg_of(each), class_="view", data_depth=each.depth, hidden=None if each is first else ""
+            "div",
+            picture_svg_element(each),
+            class_="view",
+            data_depth=each.depth,
+            hidden=None if each is first else "",
         )
         for each in drawn
     ]
     left_out = len(pictures) - len(drawn)
     note = f"Not drawn: {left_out} deeper pictures, of more than {MAX_DRAWN} boxes." if left_out else None
     told = html_tag("p", note, class_="note") if note else None
-    card = html_tag("div", _bar(drawn, first), *views, told, class_="card")
+    card = html_tag("div", _depth_buttons(drawn, first), *views, told, class_="card")
     return html_tag("section", html_tag("h2", title), card, class_="graphs", id=kind)
 
 
-def _bar(drawn: list[Picture], first: Picture) -> Html:
+def _depth_buttons(drawn: list[Picture], first: Picture) -> Html:
     depths = [
         html_tag(
             "button",

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from truestep.core.wording import byte_size, short_number
-from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph, module_calls_in, nodes_in
+from truestep.core.wording import bytes_text, short_number
+from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph, module_calls_in, nodes_of_member
 
 MAX_SHAPES = 3
 
@@ -54,30 +54,30 @@ class Picture:
 
 
 @dataclass
-class _Canvas:
+class _DrawnShapes:
     boxes: list[Box] = field(default_factory=list)
     frames: list[Border] = field(default_factory=list)
     shown_in: dict[GraphNode, str] = field(default_factory=dict)
 
 
-def pictures(graph: TracedGraph) -> tuple[Picture, ...]:
+def pictures_at_all_depths(graph: TracedGraph) -> tuple[Picture, ...]:
     """Return the graph at every depth, from the model's own parts to all there is."""
-    depth = max(1, *(level for _, level in _levels(graph.root, 0)))
-    return tuple(picture(graph, each) for each in range(1, depth + 1))
+    depth = max(1, *(level for _, level in _modules_with_levels(graph.root, 0)))
+    return tuple(picture_at_depth(graph, each) for each in range(1, depth + 1))
 
 
-def _levels(group: ModuleCall, level: int) -> Iterator[tuple[ModuleCall, int]]:
+def _modules_with_levels(group: ModuleCall, level: int) -> Iterator[tuple[ModuleCall, int]]:
     inside = level + 1 if group.module is not None else level
     yield group, 0 if group.is_closed else inside
     for child in group.children:
         if isinstance(child, ModuleCall) and child.children:
-            yield from _levels(child, inside)
+            yield from _modules_with_levels(child, inside)
 
 
-def picture(graph: TracedGraph, depth: int) -> Picture:
+def picture_at_depth(graph: TracedGraph, depth: int) -> Picture:
     """Return the graph with modules taken apart down to a depth."""
-    drawn = _Canvas()
-    _draw(graph.root.children, drawn, depth - 1, frame=None, above="")
+    drawn = _DrawnShapes()
+    _draw_members(graph.root.children, drawn, depth - 1, frame=None, above="")
     arrows = {
         (drawn.shown_in[source], drawn.shown_in[target])
         for source, target in graph.edges
@@ -89,12 +89,20 @@ def picture(graph: TracedGraph, depth: int) -> Picture:
         depth=depth,
         boxes=tuple(drawn.boxes),
         frames=tuple(drawn.frames),
-        arrows=(*(Arrow(source=a, target=b) for a, b in between), *_weights(graph.root, drawn.shown_in)),
+        arrows=(
+            *(Arrow(source=a, target=b) for a, b in between),
+            *_shared_weight_arrows(graph.root, drawn.shown_in),
+        ),
     )
 
 
-def _draw(
-    members: "list[GraphNode | ModuleCall]", drawn: _Canvas, levels: int, *, frame: str | None, above: str
+def _draw_members(
+    members: "list[GraphNode | ModuleCall]",
+    drawn: _DrawnShapes,
+    levels: int,
+    *,
+    frame: str | None,
+    above: str,
 ) -> None:
     for member in members:
         number = len(drawn.boxes) + len(drawn.frames)
@@ -102,30 +110,32 @@ def _draw(
             member.module is None or (levels > 0 and member.children and not member.is_closed)
         ):
             name = f"frame{number}"
-            drawn.frames.append(Border(id=name, title=_title(member, above), frame=frame, times=member.times))
+            drawn.frames.append(
+                Border(id=name, title=_group_title(member, above), frame=frame, times=member.times)
+            )
             inside = levels if member.module is None else levels - 1
-            _draw(member.children, drawn, inside, frame=name, above=member.name or above)
+            _draw_members(member.children, drawn, inside, frame=name, above=member.name or above)
             continue
-        nodes = list(nodes_in(member))
+        nodes = list(nodes_of_member(member))
         if isinstance(member, ModuleCall) and not nodes:
             continue  # it gave back what it got
-        box = _box(member, f"box{number}", frame, above)
+        box = _make_box(member, f"box{number}", frame, above)
         drawn.boxes.append(box)
         drawn.shown_in |= dict.fromkeys(nodes, box.id)
 
 
-def _box(member: GraphNode | ModuleCall, name: str, frame: str | None, above: str) -> Box:
+def _make_box(member: GraphNode | ModuleCall, name: str, frame: str | None, above: str) -> Box:
     if isinstance(member, GraphNode):
         title = _relative_module_name(member.name, above) if member.kind == "parameter" else member.name
         lines = (title, *_shape_lines(member.shapes), *member.details)
         return Box(id=name, kind=member.kind, lines=lines, frame=frame, times=1)
-    saved = sum(node.saved_bytes for node in nodes_in(member))
-    kept = (f"saves {byte_size(saved)}",) if saved else ()
-    lines = (_title(member, above), *_shape_lines(member.shapes), *kept)
+    saved = sum(node.saved_bytes for node in nodes_of_member(member))
+    kept = (f"saves {bytes_text(saved)}",) if saved else ()
+    lines = (_group_title(member, above), *_shape_lines(member.shapes), *kept)
     return Box(id=name, kind="module", lines=lines, frame=frame, times=member.times)
 
 
-def _title(group: ModuleCall, above: str) -> str:
+def _group_title(group: ModuleCall, above: str) -> str:
     if group.module is None:
         return f"× {group.times}"
     name = _relative_module_name(group.name, above)
@@ -154,12 +164,12 @@ def _shape_lines(shapes: Any) -> tuple[str, ...]:
     return (*lines[:MAX_SHAPES], *more)
 
 
-def _weights(root: ModuleCall, shown_in: dict[GraphNode, str]) -> Iterator[Arrow]:
+def _shared_weight_arrows(root: ModuleCall, shown_in: dict[GraphNode, str]) -> Iterator[Arrow]:
     """Yield an arrow between boxes whose modules hold one tensor under two names."""
     owners: dict[Tensor, str] = {}
     found = set()
     for group in module_calls_in(root):
-        boxes = {shown_in[node] for node in nodes_in(group) if node in shown_in}
+        boxes = {shown_in[node] for node in nodes_of_member(group) if node in shown_in}
         if group.module is None or len(boxes) != 1:
             continue
         box = boxes.pop()

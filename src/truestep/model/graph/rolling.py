@@ -11,7 +11,14 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from truestep.model.graph.tree import Edges, GraphNode, ModuleCall, TracedGraph, module_calls_in, nodes_in
+from truestep.model.graph.tree import (
+    Edges,
+    GraphNode,
+    ModuleCall,
+    TracedGraph,
+    module_calls_in,
+    nodes_of_member,
+)
 
 MAX_PERIOD = 8  # members of a group that may repeat as a unit
 LEAST_SAVED = 2  # nodes; less is not worth a frame with a number
@@ -20,7 +27,7 @@ Member = GraphNode | ModuleCall
 Unit = Sequence[Member]
 
 
-class GraphRolling:
+class GraphRepeatFolder:
     """Rolls up one graph in place."""
 
     def __init__(self, graph: TracedGraph) -> None:
@@ -37,69 +44,69 @@ class GraphRolling:
 
     def roll(self) -> None:
         """Roll up the whole tree, then join what is shared, and bring the edges to what is left."""
-        self._roll(self._graph.root)
-        self._join()
+        self._fold_repeats_in_group(self._graph.root)
+        self._merge_calls_of_same_module()
         edges = {
-            (self._stand_in(source), self._stand_in(consumer))
+            (self._representative_node(source), self._representative_node(consumer))
             for source, consumer in self._graph.edges
             if (source, consumer) not in self._dropped
         }
         self._graph.edges = {edge for edge in edges if edge[0] is not edge[1]}
 
-    def _stand_in(self, node: GraphNode) -> GraphNode:
+    def _representative_node(self, node: GraphNode) -> GraphNode:
         while node in self._stands_for:
             node = self._stands_for[node]
         return node
 
     # ------------------------------------------------------------------ repeated neighbours
 
-    def _roll(self, group: ModuleCall) -> None:
+    def _fold_repeats_in_group(self, group: ModuleCall) -> None:
         rolled: list[Member] = []
         position = 0
         while position < len(group.children):
-            period, times = self._longest_run(group.children, position)
+            period, times = self._longest_repeat_at(group.children, position)
             units = [
                 group.children[start : start + period]
                 for start in range(position, position + period * times, period)
             ]
-            rolled += units[0] if times == 1 else [self._rolled(units)]
+            rolled += units[0] if times == 1 else [self._fold_into_first_unit(units)]
             position += period * times
         group.children = rolled
         for child in rolled:
             if isinstance(child, ModuleCall):
-                self._roll_inside(child)
+                self._fold_repeats_in_subgroups(child)
 
-    def _roll_inside(self, group: ModuleCall) -> None:
+    def _fold_repeats_in_subgroups(self, group: ModuleCall) -> None:
         if group.module is not None:
-            self._roll(group)
+            self._fold_repeats_in_group(group)
             return
         for member in group.children:  # of a unit that repeats
             if isinstance(member, ModuleCall):
-                self._roll(member)
+                self._fold_repeats_in_group(member)
 
-    def _longest_run(self, children: list[Member], position: int) -> tuple[int, int]:
+    def _longest_repeat_at(self, children: list[Member], position: int) -> tuple[int, int]:
         best = (1, 1)
         for period in range(1, MAX_PERIOD + 1):
             units = [children[position : position + period]]
-            structure = [self._structure(member) for member in units[0]]
+            structure = [self._structure_id(member) for member in units[0]]
             start = position + period
-            while [self._structure(member) for member in children[start : start + period]] == structure:
+            while [self._structure_id(member) for member in children[start : start + period]] == structure:
                 units.append(children[start : start + period])
                 start += period
-            times = self._connected(units)
-            saved = (times - 1) * sum(1 for member in units[0] for _ in nodes_in(member))
+            times = self._num_connected_units(units)
+            saved = (times - 1) * sum(1 for member in units[0] for _ in nodes_of_member(member))
             if times * period > best[0] * best[1] and saved >= LEAST_SAVED:
                 best = (period, times)
         return best
 
-    def _connected(self, units: Sequence[Unit]) -> int:
+    def _num_connected_units(self, units: Sequence[Unit]) -> int:
         """Return how many units, from the first on, are a chain or stand side by side."""
-        nodes = [[node for member in unit for node in nodes_in(member)] for unit in units]
-        while len(nodes) > 1 and not self._repeat(nodes):
+        nodes = [[node for member in unit for node in nodes_of_member(member)] for unit in units]
+        while len(nodes) > 1 and not self._are_units_alike(nodes):
             nodes.pop()
         return len(nodes)
 
-    def _repeat(self, units: list[list[GraphNode]]) -> bool:
+    def _are_units_alike(self, units: list[list[GraphNode]]) -> bool:
         """Whether each unit does with its neighbours, node by node, what the others do with theirs."""
         place = {
             node: (number, index) for number, unit in enumerate(units) for index, node in enumerate(unit)
@@ -129,9 +136,9 @@ class GraphRolling:
             and all(map(set.issubset, taken[0], taken[-1]))
         )
 
-    def _rolled(self, units: Sequence[Unit]) -> ModuleCall:
+    def _fold_into_first_unit(self, units: Sequence[Unit]) -> ModuleCall:
         """Let the first unit stand for all of them."""
-        lists = [[node for member in unit for node in nodes_in(member)] for unit in units]
+        lists = [[node for member in unit for node in nodes_of_member(member)] for unit in units]
         owner = {node: number for number, nodes in enumerate(lists) for node in nodes}
         for nodes in lists[1:]:
             self._stands_for |= dict(zip(nodes, lists[0], strict=True))
@@ -154,7 +161,7 @@ class GraphRolling:
 
     # ------------------------------------------------------------------ structure
 
-    def _structure(self, member: Member) -> int:
+    def _structure_id(self, member: Member) -> int:
         """Return a number that members have in common if they are alike."""
         if member not in self._structures:
             if isinstance(member, ModuleCall):
@@ -166,7 +173,7 @@ class GraphRolling:
         return self._structures[member]
 
     def _structure_key(self, group: ModuleCall) -> object:
-        places = {node: place for place, node in enumerate(nodes_in(group))}
+        places = {node: place for place, node in enumerate(nodes_of_member(group))}
         connections = sorted(
             (places[node], places[consumer])
             for node in places
@@ -179,13 +186,13 @@ class GraphRolling:
             group.module.extra_repr(),
             group.module.training,
             tuple((tuple(each.shape), each.requires_grad) for each in group.module.parameters()),
-            tuple(self._structure(child) for child in group.children),
+            tuple(self._structure_id(child) for child in group.children),
             tuple(connections),
         )
 
     # ------------------------------------------------------------------ shared modules
 
-    def _join(self) -> None:
+    def _merge_calls_of_same_module(self) -> None:
         """Let the first call of a module stand for its others; what has no weights is not one thing for being one object."""
         first: dict[nn.Module, ModuleCall] = {}
         for group in list(module_calls_in(self._graph.root)):
@@ -195,18 +202,18 @@ class GraphRolling:
             known = first.setdefault(module, group)
             if known is group:
                 continue
-            mine, its = list(nodes_in(group)), list(nodes_in(known))
+            mine, its = list(nodes_of_member(group)), list(nodes_of_member(known))
             if [node.name for node in mine] == [node.name for node in its] and not set(mine) & set(its):
                 self._stands_for |= dict(zip(mine, its, strict=True))
                 known.num_calls += group.times
-                _remove(self._graph.root, group)
+                _remove_node_from_graph(self._graph.root, group)
 
 
 def _all_equal(values: Sequence[object]) -> bool:
     return all(each == values[0] for each in values[1:])
 
 
-def _remove(root: ModuleCall, gone: ModuleCall) -> None:
+def _remove_node_from_graph(root: ModuleCall, gone: ModuleCall) -> None:
     for group in module_calls_in(root):
         if gone in group.children:
             group.children.remove(gone)

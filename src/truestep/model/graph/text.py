@@ -16,34 +16,40 @@ SHAPES = {
 DOT_SHAPES = {"input": "oval", "output": "oval", "parameter": "note"}
 
 
-def mermaid(picture: Picture) -> str:
+def mermaid_text_of_picture(picture: Picture) -> str:
     """Return the picture in Mermaid's language, which GitHub and many editors draw."""
 
-    def open_frame(frame: Border) -> str:
-        return f'subgraph {frame.id}["{_mermaid_text(frame.title)}"]'
+    def mermaid_subgraph(frame: Border) -> str:
+        return f'subgraph {frame.id}["{_escape_mermaid(frame.title)}"]'
 
-    def box(each: Box) -> str:
+    def mermaid_box(each: Box) -> str:
         left, right = SHAPES.get(each.kind, ('["', '"]'))
-        return f"{each.id}{left}{'<br/>'.join(map(_mermaid_text, each.lines))}{right}"
+        return f"{each.id}{left}{'<br/>'.join(map(_escape_mermaid, each.lines))}{right}"
 
     arrows = (
         f"  {arrow.source} {'-.same weight.-' if arrow.is_weight else '-->'} {arrow.target}"
         for arrow in picture.arrows
     )
-    return "\n".join(["flowchart TB", *_nested(picture, None, box, open_frame, "end"), *arrows, ""])
+    return "\n".join(
+        ["flowchart TB", *_nested_box_lines(picture, None, mermaid_box, mermaid_subgraph, "end"), *arrows, ""]
+    )
 
 
-def dot(picture: Picture) -> str:
+def graphviz_text_of_picture(picture: Picture) -> str:
     """Return the picture in Graphviz's language."""
 
-    def box(each: Box) -> str:
-        return f"shape={DOT_SHAPES.get(each.kind, 'box')} label={_quoted(chr(10).join(each.lines))}"
+    def box_attributes(each: Box) -> str:
+        return (
+            f"shape={DOT_SHAPES.get(each.kind, 'box')} label={_quote_for_graphviz(chr(10).join(each.lines))}"
+        )
 
     weight = 'style=dashed label="same weight"'
-    return dot_text(picture, box, lambda frame: f"label={_quoted(frame.title)}", weight)
+    return graphviz_text(
+        picture, box_attributes, lambda frame: f"label={_quote_for_graphviz(frame.title)}", weight
+    )
 
 
-def dot_text(
+def graphviz_text(
     picture: Picture,
     box: Callable[[Box], str],
     frame: Callable[[Border], str],
@@ -52,10 +58,10 @@ def dot_text(
 ) -> str:
     """Return the picture in Graphviz's language, with these attributes of a box, a frame, and the arrow of a shared weight."""
 
-    def opens(each: Border) -> str:
+    def open_cluster(each: Border) -> str:
         return f"subgraph cluster_{each.id} {{ {frame(each)};"
 
-    members = _nested(picture, None, lambda each: f"{each.id} [{box(each)}];", opens, "}")
+    members = _nested_box_lines(picture, None, lambda each: f"{each.id} [{box(each)}];", open_cluster, "}")
     lines = [f"digraph {{{settings}", *members]
     for arrow in picture.arrows:
         look = f" [{weight} dir=none constraint=false]" if arrow.is_weight else ""
@@ -63,7 +69,7 @@ def dot_text(
     return "\n".join([*lines, "}", ""])
 
 
-def _nested(
+def _nested_box_lines(
     picture: Picture, frame: str | None, box: Callable[[Box], str], opens: Callable[[Border], str], close: str
 ) -> Iterator[str]:
     for each in picture.boxes:
@@ -72,13 +78,13 @@ def _nested(
     for inner in picture.frames:
         if inner.frame == frame:
             yield f"  {opens(inner)}"
-            yield from (f"  {line}" for line in _nested(picture, inner.id, box, opens, close))
+            yield from (f"  {line}" for line in _nested_box_lines(picture, inner.id, box, opens, close))
             yield f"  {close}"
 
 
-def _mermaid_text(text: str) -> str:
+def _escape_mermaid(text: str) -> str:
     return html.escape(text, quote=False).replace('"', "&quot;").replace("#", "&#35;")
 
 
-def _quoted(text: str) -> str:
+def _quote_for_graphviz(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)

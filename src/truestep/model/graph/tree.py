@@ -51,13 +51,13 @@ class TracedGraph:
     edges: Edges = field(default_factory=set)
 
 
-def nodes_in(member: GraphNode | ModuleCall) -> Iterator[GraphNode]:
+def nodes_of_member(member: GraphNode | ModuleCall) -> Iterator[GraphNode]:
     """Yield the nodes in a member of a group, in the order in which they were called."""
     if isinstance(member, GraphNode):
         yield member
         return
     for child in member.children:
-        yield from nodes_in(child)
+        yield from nodes_of_member(child)
 
 
 def module_calls_in(group: ModuleCall) -> Iterator[ModuleCall]:

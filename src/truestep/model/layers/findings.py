@@ -65,19 +65,19 @@ class Look:
     layers: tuple[LayerLook, ...]
 
 
-def judge_layers(looks: Sequence[Look], span: int) -> list[LayerFinding]:
+def layer_findings_of_looks(looks: Sequence[Look], span: int) -> list[LayerFinding]:
     """Return what the last looks have in common; `span`: how many updates they stand for."""
     recent = looks[-LOOKS:]
     if len(recent) < LOOKS:
         return []
     found: Counter[tuple[str, str]] = Counter()
     details: dict[tuple[str, str], str] = {}
-    past = _past(looks[:-LOOKS])
+    past = _usual_gradient_sizes(looks[:-LOOKS])
     for look in recent:
-        for layer, fault, words in _faults(look, past):
+        for layer, fault, words in _layer_faults(look, past):
             found[layer, fault] += 1
             details[layer, fault] = words
-    now_dead = {layer.name for layer in recent[-1].layers if _is_dead(layer)}  # in all of these looks
+    now_dead = {layer.name for layer in recent[-1].layers if _is_dead_relu(layer)}  # in all of these looks
     return [
         LayerFinding(
             layer=layer,
@@ -95,11 +95,11 @@ def _looks_phrase(times: int, fault: str) -> str:
     return f"each of the {LOOKS}" if fault == "dead" or times == LOOKS else f"{times} of the {LOOKS}"
 
 
-def _is_dead(layer: LayerLook) -> bool:
+def _is_dead_relu(layer: LayerLook) -> bool:
     return layer.kind == "relu" and layer.dead >= DEAD
 
 
-def _past(looks: Sequence[Look]) -> dict[str, float]:
+def _usual_gradient_sizes(looks: Sequence[Look]) -> dict[str, float]:
     """Return what a layer's gradient usually was."""
     sizes: dict[str, list[float]] = {}
     for look in looks[-64:]:
@@ -109,17 +109,17 @@ def _past(looks: Sequence[Look]) -> dict[str, float]:
     return {name: median(values) for name, values in sizes.items() if len(values) >= LOOKS}
 
 
-def _faults(look: Look, past: dict[str, float]) -> Iterator[tuple[str, str, str]]:
+def _layer_faults(look: Look, past: dict[str, float]) -> Iterator[tuple[str, str, str]]:
     for place, layer in enumerate(look.layers):
         is_last = place == len(look.layers) - 1
-        if _is_dead(layer):
+        if _is_dead_relu(layer):
             yield layer.name, "dead", f"{layer.dead:.0%} of its units were zero"
         elif layer.kind in ("tanh", "sigmoid") and layer.saturated >= SATURATED and not is_last:
             yield layer.name, "saturated", f"{layer.saturated:.0%} of what it gave was at the flat ends"
-    yield from _flows(look, past)
+    yield from _gradient_flow_faults(look, past)
 
 
-def _flows(look: Look, past: dict[str, float]) -> Iterator[tuple[str, str, str]]:
+def _gradient_flow_faults(look: Look, past: dict[str, float]) -> Iterator[tuple[str, str, str]]:
     trained = [layer for layer in look.layers if layer.gradient is not None]
     for place, layer in enumerate(trained):
         gradient = layer.gradient or 0.0
@@ -139,7 +139,7 @@ def _flows(look: Look, past: dict[str, float]) -> Iterator[tuple[str, str, str]]
         yield layer.name, fault, words
 
 
-def plain_layer_look(layer: LayerLook) -> dict[str, Any]:
+def layer_numbers_for_json(layer: LayerLook) -> dict[str, Any]:
     """Return a layer's numbers as JSON takes them, five digits each."""
     return {
         key: [round(each) for each in value] if key == "counts" else _round_to_5_digits(value)

@@ -25,7 +25,7 @@ def check_look_interval(every: Any, place: str, name: str, *, least: int, or_non
         )
 
 
-class LookClock:
+class LookCostClock:
     """Adds up what its `with` blocks take."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class LookClock:
         self.seconds += time.perf_counter() - self._begun
 
 
-class LookInterval:
+class AdaptiveLookInterval:
     """Says whether the next update is looked at."""
 
     def __init__(self, every: Every, window: int) -> None:
@@ -47,7 +47,7 @@ class LookInterval:
         self._is_free = every != "auto"
         self._begun = time.perf_counter()
         self._num = 0
-        self.clock = LookClock()
+        self.clock = LookCostClock()
         """Of all that looks do."""
         self._looked_at: deque[int] = deque(maxlen=window)
 

@@ -10,20 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.core.accelerator import bring_together
+from truestep.core.accelerator import move_to_one_device
 from truestep.core.hooks import HookOfOriginal
 from truestep.core.trees import tree_leaves
-from truestep.model.layers.interval import LookClock
+from truestep.model.layers.interval import LookCostClock
 from truestep.model.layers.measures import (
     NUM_BINS,
     OTHERS,
     STEPS,
+    activation_kind_of_module,
     gradient_histogram,
-    layer_kind,
-    layer_rows,
-    layer_value_sizes,
-    measure_layer,
-    some_layer_values,
+    layer_measures_and_histogram,
+    nonzero_root_mean_squares,
+    sample_rows_by_unit,
+    sample_tensor_values,
 )
 
 MAX_LAYERS = 256
@@ -34,7 +34,7 @@ KEPT = 7  # earlier looks whose silent units count
 
 
 @dataclass
-class LayerState:
+class LayerMeasurements:
     """A place that is looked at: a module, or what a function gave to one."""
 
     name: str
@@ -43,12 +43,12 @@ class LayerState:
     silent: list[Tensor] = field(default_factory=list)
 
 
-def watched_layers(model: nn.Module) -> dict[str, nn.Module]:
+def layers_to_watch(model: nn.Module) -> dict[str, nn.Module]:
     """Return the modules with matrices of their own, and the activations, by name; of very many the first and the last."""
     found = {
         name or type(module).__name__: module
         for name, module in model.named_modules()
-        if (_matrices(module) or layer_kind(module) or isinstance(module, OTHERS))
+        if (_trainable_matrices(module) or activation_kind_of_module(module) or isinstance(module, OTHERS))
         and not isinstance(module, torch.jit.ScriptModule)
     }
     names = list(found)
@@ -57,7 +57,7 @@ def watched_layers(model: nn.Module) -> dict[str, nn.Module]:
     return {name: found[name] for name in names}
 
 
-def _matrices(module: nn.Module) -> list[nn.Parameter]:
+def _trainable_matrices(module: nn.Module) -> list[nn.Parameter]:
     return [each for each in module.parameters(recurse=False) if each.dim() >= 2 and each.requires_grad]
 
 
@@ -67,15 +67,17 @@ class LookHooks:
     def __init__(
         self,
         modules: Mapping[str, nn.Module],
-        layers: dict[str, LayerState],
-        clock: LookClock,
+        layers: dict[str, LayerMeasurements],
+        clock: LookCostClock,
         *,
         counts_gradients: bool = False,
     ) -> None:
         self._clock, self._counts_gradients = clock, counts_gradients
         self._modules = modules
         self._names = {module: name for name, module in modules.items()}
-        self._matrices = {name: found[0] for name, module in modules.items() if (found := _matrices(module))}
+        self._matrices = {
+            name: found[0] for name, module in modules.items() if (found := _trainable_matrices(module))
+        }
         self._layers = layers
         self._handles: list[Any] = []
         self._accumulators: list[Any] = []  # of gradients, held so that a forward uses the same ones
@@ -91,13 +93,13 @@ class LookHooks:
     def begin(self) -> None:
         """Attach the hooks, and note some of each weight."""
         for module in self._modules.values():
-            self._handles.append(module.register_forward_hook(HookOfOriginal(self._after_forward)))
+            self._handles.append(module.register_forward_hook(HookOfOriginal(self._measure_after_forward)))
         for name, matrix in self._matrices.items():
-            self._before[name] = some_layer_values(matrix)
-            self._listen(name, matrix)
+            self._before[name] = sample_tensor_values(matrix)
+            self._hook_weight_gradient(name, matrix)
 
     @torch.enable_grad()
-    def _listen(self, name: str, matrix: nn.Parameter) -> None:
+    def _hook_weight_gradient(self, name: str, matrix: nn.Parameter) -> None:
         """Hear of the gradient when it has been accumulated.
 
         A hook on the parameter would stay, empty, and slow every later backward by a microsecond. What accumulates is torch's own
@@ -107,36 +109,36 @@ class LookHooks:
         accumulator = function.next_functions[0][0] if function is not None else None
         if accumulator is None:  # it was frozen since
             return
-        self._handles.append(accumulator.register_hook(lambda *_: self._accumulated(name, matrix)))
+        self._handles.append(accumulator.register_hook(lambda *_: self._record_weight_gradient(name, matrix)))
         self._accumulators.append(accumulator)
 
-    def _accumulated(self, name: str, matrix: nn.Parameter) -> None:
+    def _record_weight_gradient(self, name: str, matrix: nn.Parameter) -> None:
         with self._clock, torch.no_grad(), suppress(Exception):
             if matrix.grad is not None:
-                self._gradients[name] = some_layer_values(matrix.grad)
+                self._gradients[name] = sample_tensor_values(matrix.grad)
 
     @torch.no_grad()
     def _measure_tensor(self, name: str, kind: str, type_: str, tensor: Tensor) -> None:
-        layer = self._layers.setdefault(name, LayerState(name, kind, type_))
+        layer = self._layers.setdefault(name, LayerMeasurements(name, kind, type_))
         axis = 1 if tensor.dim() > 3 or (tensor.dim() == 3 and self._by_channel) else -1
         if name not in self._given:  # of several calls the first
             silent = layer.silent
             if silent and kind == "relu" and silent[0].numel() != tensor.shape[axis]:
                 silent.clear()
-            self._given[name] = measure_layer(layer_rows(tensor, axis), kind, silent)
+            self._given[name] = layer_measures_and_histogram(sample_rows_by_unit(tensor, axis), kind, silent)
             del silent[KEPT:]
 
-    def _after_forward(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if _is_plain():
+    def _measure_after_forward(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if _is_plain_training_forward():
             # Here as in each hook: what can't be measured is left out, and the training goes on.
             with self._clock, suppress(Exception):
-                self._measure(module, args, output)
+                self._measure_module_output(module, args, output)
 
-    def _measure(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def _measure_module_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         name = self._names[module]
         given = next((each for each in args if isinstance(each, Tensor)), None)
         if given is not None and id(given) not in self._outputs and name in self._matrices:
-            kind = _kind_of_function(given, self._functions)
+            kind = _functional_activation_kind(given, self._functions)
             if kind:  # a function's result, which no module gave
                 self._measure_tensor(f"{kind} before {name}", kind, kind, given)
         tensors = (leaf for _, leaf in tree_leaves(output) if isinstance(leaf, Tensor))
@@ -148,15 +150,15 @@ class LookHooks:
         self._outputs.add(id(tensor))
         self._functions.add(tensor.grad_fn)
         self._kept.append(tensor)
-        self._measure_tensor(name, layer_kind(module), type(module).__name__, tensor)
+        self._measure_tensor(name, activation_kind_of_module(module), type(module).__name__, tensor)
         if tensor.requires_grad and not tensor.is_leaf:
-            self._handles.append(tensor.register_hook(partial(self._came_back, name)))  # type: ignore[no-untyped-call]
+            self._handles.append(tensor.register_hook(partial(self._record_output_gradient, name)))  # type: ignore[no-untyped-call]
 
-    def _came_back(self, name: str, gradient: Tensor | None) -> None:
+    def _record_output_gradient(self, name: str, gradient: Tensor | None) -> None:
         # None is what a backward through a convolution's backward gives, as a gradient penalty makes one.
         if gradient is not None:
             with self._clock, torch.no_grad(), suppress(Exception):
-                self._back[name] = some_layer_values(gradient)
+                self._back[name] = sample_tensor_values(gradient)
 
     def end(self) -> "tuple[list[str], Tensor] | None":
         """Take the hooks away; return the layers' names and a row of numbers for each, still on the device."""
@@ -168,12 +170,12 @@ class LookHooks:
             return None
         with torch.no_grad():
             rows = [
-                torch.cat([flow, given, *self._gradient_counts(name, flow)])
-                for flow, (name, given) in zip(self._flows(), self._given.items(), strict=True)
+                torch.cat([flow, given, *self._gradient_histograms(name, flow)])
+                for flow, (name, given) in zip(self._layer_sizes_tensors(), self._given.items(), strict=True)
             ]
-            return list(self._given), torch.stack(bring_together(rows))
+            return list(self._given), torch.stack(move_to_one_device(rows))
 
-    def _flows(self) -> list[Tensor]:
+    def _layer_sizes_tensors(self) -> list[Tensor]:
         """Return each layer's sizes: of what came back through it, its gradient, weight and update; -1: there is none."""
         samples: dict[tuple[str, int], Tensor] = {}
         for name in self._given:
@@ -181,15 +183,15 @@ class LookHooks:
                 if name in kept:
                     samples[name, column] = kept[name]
             if name in self._before:
-                now = some_layer_values(self._matrices[name])
+                now = sample_tensor_values(self._matrices[name])
                 samples[name, 2], samples[name, 3] = now, now - self._before[name]
-        sizes = dict(zip(samples, layer_value_sizes(list(samples.values())), strict=True))
+        sizes = dict(zip(samples, nonzero_root_mean_squares(list(samples.values())), strict=True))
         return [
             torch.stack([sizes.get((name, column), given.new_full((), -1.0)) for column in range(4)])
             for name, given in self._given.items()
         ]
 
-    def _gradient_counts(self, name: str, flow: Tensor) -> list[Tensor]:
+    def _gradient_histograms(self, name: str, flow: Tensor) -> list[Tensor]:
         """Return the histogram of a weight's gradient where it is wanted; all 0 where there is no gradient."""
         if not self._counts_gradients:
             return []
@@ -197,7 +199,7 @@ class LookHooks:
         return [flow.new_zeros(NUM_BINS) if found is None else gradient_histogram(found, flow[1])]
 
 
-def _kind_of_function(tensor: Tensor, of_modules: set[Any]) -> str:
+def _functional_activation_kind(tensor: Tensor, of_modules: set[Any]) -> str:
     """Return which activation, called as a function, gave a tensor; between them may be pooling, a view, for zeros dropout."""
     function, may_scale = tensor.grad_fn, False
     for _ in range(4):
@@ -213,7 +215,7 @@ def _kind_of_function(tensor: Tensor, of_modules: set[Any]) -> str:
     return ""
 
 
-def _is_plain() -> bool:
+def _is_plain_training_forward() -> bool:
     """Whether this is a forward of a training: no evaluation, no recomputation within a backward, no transformed function."""
     return (
         torch.is_grad_enabled()

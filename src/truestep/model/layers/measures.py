@@ -20,12 +20,12 @@ STEPS = {"ReluBackward0": "relu", "TanhBackward0": "tanh", "SigmoidBackward0": "
 OTHERS = (nn.LeakyReLU, nn.PReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus, nn.Hardswish)
 
 
-def layer_kind(module: nn.Module) -> str:
+def activation_kind_of_module(module: nn.Module) -> str:
     """Return which activation a module is; "" for what is none, or can't die and saturate."""
     return KINDS.get(type(module), "")
 
 
-def layer_rows(tensor: Tensor, axis: int) -> Tensor:
+def sample_rows_by_unit(tensor: Tensor, axis: int) -> Tensor:
     """Return some of a tensor's values as (places, units) in float32; `axis` is that of the units."""
     kept = tensor.detach()
     if kept.dim() < 2:
@@ -40,7 +40,7 @@ def layer_rows(tensor: Tensor, axis: int) -> Tensor:
     return kept.movedim(axis, -1).reshape(-1, kept.shape[axis]).float()
 
 
-def measure_layer(rows: Tensor, kind: str, silent_before: list[Tensor]) -> Tensor:
+def layer_measures_and_histogram(rows: Tensor, kind: str, silent_before: list[Tensor]) -> Tensor:
     """Return the measures and a histogram in one vector; `silent_before`: which units were 0 in earlier looks."""
     mean = rows.mean()
     centred = rows - mean
@@ -60,7 +60,7 @@ def measure_layer(rows: Tensor, kind: str, silent_before: list[Tensor]) -> Tenso
     return torch.cat([torch.stack([mean, spread, rows.abs().amax(), zero, saturated, dead]), counts])
 
 
-def layer_value_sizes(samples: list[Tensor]) -> list[Tensor]:
+def nonzero_root_mean_squares(samples: list[Tensor]) -> list[Tensor]:
     """Return each one's root mean square of what is not 0: of an embedding's gradient, of the rows of this batch.
 
     All in a few calls: one at a time they cost more than the layers do.
@@ -78,7 +78,7 @@ def gradient_histogram(values: Tensor, size: Tensor) -> Tensor:
     return torch.histc((some / (size + 1e-30)).clamp(-SPAN, SPAN), NUM_BINS, -SPAN, SPAN)
 
 
-def some_layer_values(tensor: Tensor) -> Tensor:
+def sample_tensor_values(tensor: Tensor) -> Tensor:
     """Return a copy of some of a tensor's values in float32, the same ones each time."""
     values = tensor.detach()
     if values.is_sparse:

@@ -6,36 +6,36 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from truestep.core.accelerator import ArrivingCopy, send_to_host
+from truestep.core.accelerator import AsyncHostCopy, send_to_host
 from truestep.core.errors import OptionError
 from truestep.core.hooks import HookOfOriginal
 from truestep.core.modules import as_module, is_compiled_layer
 from truestep.core.results import RenderableType, Result
-from truestep.core.wording import counted, number_or_dash, number_text
+from truestep.core.wording import number_or_dash, number_text, plural
 from truestep.model.layers import look as looking
 from truestep.model.layers.findings import (
     LOOKS,
     LayerFinding,
     LayerLook,
     Look,
-    judge_layers,
-    plain_layer_look,
+    layer_findings_of_looks,
+    layer_numbers_for_json,
 )
-from truestep.model.layers.interval import Every, LookInterval, check_look_interval
+from truestep.model.layers.interval import AdaptiveLookInterval, Every, check_look_interval
 from truestep.model.layers.measures import MEASURES, NUM_BINS
 
 MAX_LOOKS = 256  # that are kept; of more, every second one goes
-Waiting = tuple[int, list[str], ArrivingCopy]
+Waiting = tuple[int, list[str], AsyncHostCopy]
 
 
-class ModelLooks:
+class ModelLayerLooks:
     """Looks at one model; whoever trains it says when an update begins and ends."""
 
     def __init__(self, model: nn.Module, every: Every, *, counts_gradients: bool = False) -> None:
         self._counts_gradients = counts_gradients
-        self.interval = LookInterval(every, LOOKS)
-        self._modules = looking.watched_layers(model)
-        self._layers: dict[str, looking.LayerState] = {}
+        self.interval = AdaptiveLookInterval(every, LOOKS)
+        self._modules = looking.layers_to_watch(model)
+        self._layers: dict[str, looking.LayerMeasurements] = {}
         self._look: looking.LookHooks | None = None
         self._waiting: list[Waiting] = []
         self._named: set[tuple[str, str]] = set()
@@ -73,7 +73,7 @@ class ModelLooks:
             if not wait and not rows.has_arrived():
                 break
             del self._waiting[0]
-            new.append(self._read(step, names, rows.read()))
+            new.append(self._make_look_from_measures(step, names, rows.read()))
             self.looks.append(new[-1])
             self._add_new_findings()
         if len(self.looks) > MAX_LOOKS:
@@ -81,7 +81,7 @@ class ModelLooks:
             del self.looks[: MAX_LOOKS // 2 : 2]
         return new
 
-    def _read(self, step: int, names: list[str], rows: Tensor) -> Look:
+    def _make_look_from_measures(self, step: int, names: list[str], rows: Tensor) -> Look:
         layers = []
         for name, row in zip(names, rows.tolist(), strict=True):
             back, gradient, weight, update, *measures = row
@@ -91,10 +91,10 @@ class ModelLooks:
                     name=name,
                     kind=known.kind,
                     type=known.type,
-                    output_gradient=_none_if_missing(back),
-                    gradient=_none_if_missing(gradient),
-                    weight=_none_if_missing(weight),
-                    update=_none_if_missing(update),
+                    output_gradient=_minus_one_to_none(back),
+                    gradient=_minus_one_to_none(gradient),
+                    weight=_minus_one_to_none(weight),
+                    update=_minus_one_to_none(update),
                     counts=tuple(counts[:NUM_BINS]),
                     gradient_counts=tuple(counts[NUM_BINS:]),
                     **dict(zip(MEASURES, measures, strict=False)),
@@ -103,13 +103,13 @@ class ModelLooks:
         return Look(step=step, layers=tuple(layers))
 
     def _add_new_findings(self) -> None:
-        for finding in judge_layers(self.looks, self.interval.span):
+        for finding in layer_findings_of_looks(self.looks, self.interval.span):
             if (finding.layer, finding.fault) not in self._named:
                 self._named.add((finding.layer, finding.fault))
                 self.findings.append(finding)
 
 
-def _none_if_missing(value: float) -> float | None:
+def _minus_one_to_none(value: float) -> float | None:
     return None if value == -1.0 else value
 
 
@@ -117,11 +117,11 @@ class LayerWatch(Result):
     """Looks at a model's layers until `close`, or the end of a `with` block."""
 
     def __init__(self, model: nn.Module, every: Every) -> None:
-        self._looks = ModelLooks(model, every)
+        self._looks = ModelLayerLooks(model, every)
         self._steps = 0
-        self._handle = model.register_forward_pre_hook(HookOfOriginal(self._before_forward))
+        self._handle = model.register_forward_pre_hook(HookOfOriginal(self._begin_look_before_forward))
 
-    def _before_forward(self, *_: Any) -> None:
+    def _begin_look_before_forward(self, *_: Any) -> None:
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return
         with self._looks.interval.clock:
@@ -159,7 +159,7 @@ class LayerWatch(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return looks and findings as dicts, lists and JSON values."""
         looks = [
-            {"step": look.step, "layers": {each.name: plain_layer_look(each) for each in look.layers}}
+            {"step": look.step, "layers": {each.name: layer_numbers_for_json(each) for each in look.layers}}
             for look in self.looks
         ]
         return {"schema_version": 1, "looks": looks, "findings": [vars(each) for each in self.findings]}
@@ -178,7 +178,7 @@ class LayerWatch(Result):
             flows = number_or_dash(each.gradient), number_or_dash(ratio)
             table.add_row(each.name, each.type, *values, dead, saturated, *flows)
         words = [
-            f"{counted(len(self.looks), 'look')}, one in {counted(self._looks.interval.every, 'step')} or fewer"
+            f"{plural(len(self.looks), 'look')}, one in {plural(self._looks.interval.every, 'step')} or fewer"
         ]
         words += [f"{each.message}. {each.advice}" for each in self.findings]
         return Group(table, Text("\n".join(["", *words])))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from truestep.core.wording import counted, number_text
+from truestep.core.wording import number_text, plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +49,12 @@ def landmark_points(marks: Landmarks, num_steps: int) -> dict[int, str]:
     return dict(sorted(points.items()))
 
 
-def schedule_fit(marks: Landmarks, num_steps: int, ends_after: int | None, stopped: str | None) -> str:
+def schedule_length_mismatch_text(
+    marks: Landmarks, num_steps: int, ends_after: int | None, stopped: str | None
+) -> str:
     """Return how the length of a schedule and that of the training go together, "" where they do or nothing tells."""
     if stopped is not None:
-        return f"The schedule is too short for {counted(num_steps, 'update')}: it raises {stopped}."
+        return f"The schedule is too short for {plural(num_steps, 'update')}: it raises {stopped}."
     share = f"{marks.last / marks.peak:.0%} of its peak" if marks.peak else "0"
     if ends_after is not None and ends_after < num_steps:
         return (
@@ -61,7 +63,7 @@ def schedule_fit(marks: Landmarks, num_steps: int, ends_after: int | None, stopp
         )
     if ends_after is not None and ends_after > num_steps:
         return (
-            f"The training ends after {counted(num_steps, 'update')}, the schedule after {ends_after:,}: the last update is "
+            f"The training ends after {plural(num_steps, 'update')}, the schedule after {ends_after:,}: the last update is "
             f"made with {number_text(marks.last)}, {share}."
         )
     return ""

@@ -10,15 +10,20 @@ from typing import Any, Literal
 
 from torch.optim import Optimizer
 
-from truestep.core.charts.axes import ChartAxis, span_axis
-from truestep.core.charts.chart import Chart, ChartSeries, ChartSteps
+from truestep.core.charts.axes import ChartAxis, exact_linear_axis
+from truestep.core.charts.chart import Chart, ChartSeries, ChartStepAxis
 from truestep.core.charts.curve import ChartCurve
 from truestep.core.charts.marks import CurveMark
-from truestep.core.errors import OptionError, check_number, needs_extra
+from truestep.core.errors import OptionError, check_number, explain_missing_extra
 from truestep.core.results import RenderableType, Result
 from truestep.core.schedule_units import ScheduleFactory
 from truestep.core.wording import number_text
-from truestep.model.schedules.landmarks import Landmarks, landmark_points, schedule_fit, schedule_landmarks
+from truestep.model.schedules.landmarks import (
+    Landmarks,
+    landmark_points,
+    schedule_landmarks,
+    schedule_length_mismatch_text,
+)
 from truestep.model.schedules.stepping import (
     Metric,
     ScheduledTraining,
@@ -67,19 +72,21 @@ class SchedulePlot(Result):
         """Return an SVG document, `width` pixels wide, light or dark as its reader prefers."""
         from truestep.core.charts.standalone import charts_as_svg
 
-        charts = [_chart(quantity, self.of(quantity)) for quantity in self.quantities]
-        return charts_as_svg(charts, self._chart_steps(), notes=[*self._words(), *self.notes], width=width)
+        charts = [_make_chart(quantity, self.of(quantity)) for quantity in self.quantities]
+        return charts_as_svg(
+            charts, self._chart_steps(), notes=[*self._schedule_summary_lines(), *self.notes], width=width
+        )
 
-    def _chart_steps(self) -> ChartSteps:
+    def _chart_steps(self) -> ChartStepAxis:
         per_epoch = self.steps_per_epoch
-        axis = span_axis(1, self.num_steps)
+        axis = exact_linear_axis(1, self.num_steps)
         starts = list(range(1, self.num_steps + 1, per_epoch)) if per_epoch else []
         if self.by == "steps" or not per_epoch:
-            return ChartSteps(axis=axis, epoch_starts=starts)
-        epochs = span_axis(0, self.num_steps / per_epoch)
+            return ChartStepAxis(axis=axis, epoch_starts=starts)
+        epochs = exact_linear_axis(0, self.num_steps / per_epoch)
         ticks = tuple(max(1.0, tick * per_epoch) for tick in epochs.ticks)
         shown = ChartAxis(low=axis.low, high=axis.high, is_log=False, ticks=ticks)
-        return ChartSteps(axis=shown, epoch_starts=starts, unit="epoch", labels=epochs.labels())
+        return ChartStepAxis(axis=shown, epoch_starts=starts, unit="epoch", labels=epochs.labels())
 
     def to_csv(self) -> str:
         """Return a table: the update from 1, and a column for each curve."""
@@ -96,7 +103,7 @@ class SchedulePlot(Result):
     def to_axes(self, axes: Any = None) -> Any:
         """Draw the learning rates on matplotlib's `axes` (new ones by default) and return these."""
         if axes is None:
-            with needs_extra("plot", "matplotlib"):
+            with explain_missing_extra("plot", "matplotlib"):
                 from matplotlib.figure import Figure
             axes = Figure(figsize=(8, 4), layout="constrained").subplots()
         scale = self.steps_per_epoch if self.by == "epochs" and self.steps_per_epoch else 1
@@ -112,21 +119,21 @@ class SchedulePlot(Result):
 
     def save(self, path: str | Path) -> Path:
         """Write the plot: .svg or .csv, or with matplotlib .png or .pdf."""
-        from truestep.core.files import replacing_file, told_if_unwritable
+        from truestep.core.files import explain_unwritable, replacing_file
 
         path = Path(path)
         if path.suffix not in SUFFIXES:
             known = ", ".join(SUFFIXES)
             raise OptionError(f"A plot can't be saved as {path.name}: its name ends in one of {known}.")
         text = {".svg": self.to_svg, ".csv": self.to_csv}.get(path.suffix)
-        with told_if_unwritable("The plot", path), replacing_file(path) as file:
+        with explain_unwritable("The plot", path), replacing_file(path) as file:
             if text:
                 file.write(text().encode())
             else:
                 self.to_axes().figure.savefig(file, format=path.suffix[1:])
         return path
 
-    def _words(self) -> Iterator[str]:
+    def _schedule_summary_lines(self) -> Iterator[str]:
         for curve in self.of("learning rate"):
             marks = curve.landmarks
             warmup = f"warm-up until {marks.warmup_steps:,}, " if marks.warmup_steps else ""
@@ -143,7 +150,7 @@ class SchedulePlot(Result):
     def _repr_html_(self) -> str:
         from truestep.core.charts.standalone import svg_image
 
-        return svg_image(self.to_svg(), " ".join(self._words()))
+        return svg_image(self.to_svg(), " ".join(self._schedule_summary_lines()))
 
 
 def plot_schedule(
@@ -173,7 +180,7 @@ def plot_schedule(
     Raises:
         OptionError: something else than such a function, or one that makes a schedule of another optimizer.
     """
-    _check(num_steps, steps_per_epoch, by)
+    _check_num_steps(num_steps, steps_per_epoch, by)
     factories = _factories_by_name(schedule)
     training = ScheduledTraining(num_steps=num_steps, steps_per_epoch=steps_per_epoch, metric=metric)
     stepped = {name: step_through(factory, training, optimizer) for name, factory in factories.items()}
@@ -187,12 +194,14 @@ def plot_stepped_schedules(
     curves: tuple[ScheduleCurve, ...] = ()
     colour = 0
     for name, each in stepped.items():
-        curves += tuple(_curves(name, each, several=len(stepped) > 1, first_colour=colour))
+        curves += tuple(_make_schedule_curves(name, each, several=len(stepped) > 1, first_colour=colour))
         colour += len(each.settings)
     notes = []
     for name, each in stepped.items():
         rates = next(curve for curve in curves if curve.schedule == name)
-        note = schedule_fit(rates.landmarks, training.num_steps, each.ends_after, each.stopped)
+        note = schedule_length_mismatch_text(
+            rates.landmarks, training.num_steps, each.ends_after, each.stopped
+        )
         notes += [f"{name}: {note}" if len(stepped) > 1 else note] if note else []
     return SchedulePlot(
         num_steps=training.num_steps,
@@ -203,7 +212,7 @@ def plot_stepped_schedules(
     )
 
 
-def _check(num_steps: int, steps_per_epoch: int | None, by: str) -> None:
+def _check_num_steps(num_steps: int, steps_per_epoch: int | None, by: str) -> None:
     given = {"num_steps": num_steps} | (
         {} if steps_per_epoch is None else {"steps_per_epoch": steps_per_epoch}
     )
@@ -232,7 +241,7 @@ def _factories_by_name(schedule: Any) -> dict[str, ScheduleFactory]:
     return named
 
 
-def _curves(
+def _make_schedule_curves(
     name: str, stepped: SteppedSchedule, *, several: bool, first_colour: int
 ) -> Iterator[ScheduleCurve]:
     for position, (group, settings) in enumerate(zip(stepped.group_names, stepped.settings, strict=True)):
@@ -252,7 +261,7 @@ def _curves(
             )
 
 
-def _chart(quantity: str, curves: Sequence[ScheduleCurve]) -> Chart:
+def _make_chart(quantity: str, curves: Sequence[ScheduleCurve]) -> Chart:
     import numpy as np
 
     series, marks = [], []

@@ -17,12 +17,17 @@ def schedule_plot_table(plot: "SchedulePlot") -> RenderableType:
     parts: list[RenderableType] = []
     for quantity in plot.quantities:
         curves = plot.of(quantity)
-        parts += [Text(quantity.capitalize(), "bold"), _chart(plot, curves), _table(curves), Text()]
+        parts += [
+            Text(quantity.capitalize(), "bold"),
+            _terminal_chart(plot, curves),
+            _landmarks_table(curves),
+            Text(),
+        ]
     parts += [Text(note, "yellow") for note in plot.notes]
     return Group(*(parts if plot.notes else parts[:-1]))
 
 
-def _chart(plot: "SchedulePlot", curves: "list[ScheduleCurve]") -> TerminalChart:
+def _terminal_chart(plot: "SchedulePlot", curves: "list[ScheduleCurve]") -> TerminalChart:
     per_epoch = plot.steps_per_epoch if plot.by == "epochs" else None
     drawn = []
     for each in curves:
@@ -33,7 +38,7 @@ def _chart(plot: "SchedulePlot", curves: "list[ScheduleCurve]") -> TerminalChart
     return TerminalChart(curves=drawn, first=1, last=plot.num_steps, unit="step")
 
 
-def _table(curves: "list[ScheduleCurve]") -> Table:
+def _landmarks_table(curves: "list[ScheduleCurve]") -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for heading in ("first", "warm-up", "peak", "at", "last", "constant from"):

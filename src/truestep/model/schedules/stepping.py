@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from truestep.core.errors import OptionError
 from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, schedule_ends_after
-from truestep.core.wording import a_type, counted
+from truestep.core.wording import a_type, plural
 
 DEFAULTS = {"lr": 1.0, "momentum": 0.9, "weight_decay": 0.0}
 WRITTEN_BY_SCHEDULES = ("initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")
@@ -28,21 +28,23 @@ class DummyOptimizer(Optimizer):
 def dummy_optimizer_like(like: "float | Optimizer | None") -> DummyOptimizer:
     """Return a dummy with the groups of `like`: an optimizer, the learning rate of one, or none for a rate of 1."""
     if isinstance(like, Optimizer):
-        groups = [{"params": [_number()], **_settings(group)} for group in like.param_groups]
+        groups = [
+            {"params": [_zero_parameter()], **_initial_group_settings(group)} for group in like.param_groups
+        ]
         return DummyOptimizer(groups, dict(like.defaults))
     if like is not None and (isinstance(like, bool) or not isinstance(like, int | float)):
         raise OptionError(
             f"optimizer={like!r} is {a_type(like)}. Give the optimizer that is scheduled (it is copied, not used), or its "
             "learning rate: optimizer=3e-4."
         )
-    return DummyOptimizer([_number()], DEFAULTS | ({} if like is None else {"lr": float(like)}))
+    return DummyOptimizer([_zero_parameter()], DEFAULTS | ({} if like is None else {"lr": float(like)}))
 
 
-def _number() -> torch.nn.Parameter:
+def _zero_parameter() -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.zeros(1, device="cpu"))
 
 
-def _settings(group: dict[str, Any]) -> dict[str, Any]:
+def _initial_group_settings(group: dict[str, Any]) -> dict[str, Any]:
     """Return a group's settings as they were before a schedule of its own moved them."""
     kept = {
         name: value.item() if isinstance(value, torch.Tensor) else value
@@ -91,7 +93,7 @@ def step_through(
 ) -> SteppedSchedule:
     """Make the schedule of a dummy optimizer and step it; nothing of the caller's moves."""
     schedule = _make_schedule(factory, dummy_optimizer_like(like))
-    return _followed(schedule, schedule.optimizer, training, unit=getattr(factory, "unit", "update"))
+    return _step_and_record(schedule, schedule.optimizer, training, unit=getattr(factory, "unit", "update"))
 
 
 def _make_schedule(factory: Any, optimizer: Optimizer) -> Any:
@@ -117,22 +119,24 @@ def _make_schedule(factory: Any, optimizer: Optimizer) -> Any:
     return inner
 
 
-def _followed(schedule: Any, optimizer: Optimizer, training: ScheduledTraining, unit: str) -> SteppedSchedule:
+def _step_and_record(
+    schedule: Any, optimizer: Optimizer, training: ScheduledTraining, unit: str
+) -> SteppedSchedule:
     """Step a schedule that may be used up."""
-    every = _period(schedule, training, unit)
+    every = _updates_per_schedule_step(schedule, training, unit)
     settings = [{name: list[float]() for name in QUANTITIES} for _ in optimizer.param_groups]
     stopped = None
     for step in range(1, training.num_steps + 1):
-        _write_down(optimizer, settings)
+        _append_current_settings(optimizer, settings)
         # torch warns of a schedule that is stepped before its optimizer was.
         optimizer.step()
         # What a step behind the last update would set, no update is made with; and a schedule may refuse it.
         if step % every or step == training.num_steps:
             continue
         try:
-            _step(schedule, training.metric, step)
+            _step_schedule(schedule, training.metric, step)
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything; the plot shows where
-            stopped = f"{type(error).__name__} after {counted(step, 'update')}: {error}"
+            stopped = f"{type(error).__name__} after {plural(step, 'update')}: {error}"
             break
     length = schedule_ends_after(schedule)
     names = [str(group.get("name", number)) for number, group in enumerate(optimizer.param_groups)]
@@ -153,17 +157,17 @@ def factory_taking_optimizer(factory: Any) -> Any:
                 "def make_schedule(optimizer): return ts.warmup_cosine(optimizer, warmup_steps=100, total_steps=2000)."
             ) from None
 
-        def with_its_own(_: Optimizer) -> Any:
+        def call_without_optimizer(_: Optimizer) -> Any:
             return factory()
 
-        with_its_own.brings_its_own = True  # type: ignore[attr-defined]
-        return with_its_own
+        call_without_optimizer.brings_its_own = True  # type: ignore[attr-defined]
+        return call_without_optimizer
     except ValueError:  # no signature to read: the call will tell
         pass
     return factory
 
 
-def _period(schedule: Any, training: ScheduledTraining, unit: str) -> int:
+def _updates_per_schedule_step(schedule: Any, training: ScheduledTraining, unit: str) -> int:
     """Return after how many updates the schedule steps."""
     if isinstance(schedule, ReduceLROnPlateau):
         if training.metric is None:
@@ -182,7 +186,7 @@ def _period(schedule: Any, training: ScheduledTraining, unit: str) -> int:
     return training.steps_per_epoch
 
 
-def _step(schedule: Any, metric: Metric | None, step: int) -> None:
+def _step_schedule(schedule: Any, metric: Metric | None, step: int) -> None:
     if isinstance(schedule, ReduceLROnPlateau):
         assert metric is not None
         schedule.step(float(metric(step)))
@@ -190,7 +194,7 @@ def _step(schedule: Any, metric: Metric | None, step: int) -> None:
         schedule.step()
 
 
-def _write_down(optimizer: Optimizer, settings: list[dict[str, list[float]]]) -> None:
+def _append_current_settings(optimizer: Optimizer, settings: list[dict[str, list[float]]]) -> None:
     for group, columns in zip(optimizer.param_groups, settings, strict=True):
         for name, read in QUANTITIES.items():
             value = read(group)

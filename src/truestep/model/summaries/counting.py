@@ -18,17 +18,17 @@ from torch.utils.flop_counter import FlopCounterMode
 from truestep.core.errors import ModelError
 from truestep.model.calling import (
     Arguments,
-    ModulePath,
-    forward_tensors,
+    ForwardModulePath,
+    preserve_model_state,
     run_forward,
-    summary_shapes,
-    undisturbed_model,
+    shapes_in_structure,
+    tensors_in_structure,
 )
 from truestep.model.summaries.memory import run_without_values
 
 
 @dataclass
-class ModuleCalls:
+class ModuleCallRecord:
     """What happened to one module, over all its calls."""
 
     num_calls: int = 0
@@ -40,74 +40,76 @@ class ModuleCalls:
 
 
 @dataclass
-class OperationCount:
+class ForwardOperationCounts:
     """What one forward of a model does."""
 
-    calls: dict[str, ModuleCalls] = field(default_factory=dict)
+    calls: dict[str, ModuleCallRecord] = field(default_factory=dict)
     multiply_adds: int = 0
     notes: list[str] = field(default_factory=list)
 
 
-def count_operations(model: nn.Module, arguments: Arguments) -> OperationCount:
+def count_operations(model: nn.Module, arguments: Arguments) -> ForwardOperationCounts:
     """Count on a meta copy, and where a model does not run there, on the model itself with fused kernels off."""
-    counted, reason = run_without_values(_count, model, arguments)
+    counted, reason = run_without_values(_count_operations_of_model, model, arguments)
     if counted is None:
-        with undisturbed_model(model), _plain_kernels():
-            counted = _count(model, arguments)
+        with preserve_model_state(model), _disable_fused_kernels():
+            counted = _count_operations_of_model(model, arguments)
         counted.notes.append(
             f"Counted by running the model itself on this batch, since it does not run without values ({reason})."
         )
     return counted
 
 
-def _count(model: nn.Module, arguments: Arguments) -> OperationCount:
+def _count_operations_of_model(model: nn.Module, arguments: Arguments) -> ForwardOperationCounts:
     counter = FlopCounterMode(display=False, custom_mapping=FORMULAS)
-    counted = OperationCount()
+    counted = ForwardOperationCounts()
     before: list[int] = []
 
-    def ends(name: str, inputs: Any, output: Any) -> None:
-        calls = counted.calls.setdefault(name, ModuleCalls(order=len(counted.calls)))
+    def record_module_call(name: str, inputs: Any, output: Any) -> None:
+        calls = counted.calls.setdefault(name, ModuleCallRecord(order=len(counted.calls)))
         calls.num_calls += 1
         calls.multiply_adds += (counter.get_total_flops() - before.pop()) // 2
         if calls.num_calls == 1:
-            calls.inputs, calls.outputs = summary_shapes(inputs), summary_shapes(output)
-            dtypes = [each.dtype for each in forward_tensors(output)]
+            calls.inputs, calls.outputs = shapes_in_structure(inputs), shapes_in_structure(output)
+            dtypes = [each.dtype for each in tensors_in_structure(output)]
             calls.output_dtype = str(dtypes[0]).removeprefix("torch.") if dtypes else ""
 
-    followed = ModulePath(model).followed(lambda *_: before.append(counter.get_total_flops()), ends)
+    followed = ForwardModulePath(model).followed(
+        lambda *_: before.append(counter.get_total_flops()), record_module_call
+    )
     with counter, torch.no_grad(), followed:
         run_forward(model, arguments)
     counted.multiply_adds = counter.get_total_flops() // 2
     return counted
 
 
-def _trilinear(first: Any, weight: Any, second: Any, *_: Any, **__: Any) -> int:
+def _bilinear_flops(first: Any, weight: Any, second: Any, *_: Any, **__: Any) -> int:
     """Count nn.Bilinear, xᵀAy for each output: a product with A, then one with y; given are the shapes of x, A and y."""
     rows = max(first[0], second[0])
     num_outputs, width, other = weight[-3], weight[-2], weight[-1]
     return int(2 * rows * num_outputs * (width * other + other))
 
 
-def _matrix_by_vector(matrix: Any, *_: Any, **__: Any) -> int:
+def _matrix_vector_flops(matrix: Any, *_: Any, **__: Any) -> int:
     return int(2 * matrix[0] * matrix[1])
 
 
-def _dot(first: Any, *_: Any, **__: Any) -> int:
+def _dot_product_flops(first: Any, *_: Any, **__: Any) -> int:
     return int(2 * first[0])
 
 
 # What torch's counter has no formula for; its unit is the operation, two to a multiply-add.
 FORMULAS: dict[Any, Any] = {
-    torch.ops.aten._trilinear: _trilinear,
-    torch.ops.aten.mv: _matrix_by_vector,
-    torch.ops.aten.addmv: lambda _, matrix, *__, **___: _matrix_by_vector(matrix),
-    torch.ops.aten.dot: _dot,
-    torch.ops.aten.vdot: _dot,
+    torch.ops.aten._trilinear: _bilinear_flops,
+    torch.ops.aten.mv: _matrix_vector_flops,
+    torch.ops.aten.addmv: lambda _, matrix, *__, **___: _matrix_vector_flops(matrix),
+    torch.ops.aten.dot: _dot_product_flops,
+    torch.ops.aten.vdot: _dot_product_flops,
 }
 
 
 @contextmanager
-def _plain_kernels() -> Iterator[None]:
+def _disable_fused_kernels() -> Iterator[None]:
     """Switch off the kernels that torch counts as nothing: fused recurrences, attention and encoder layers."""
     fastpath = torch.backends.mha.get_fastpath_enabled()
     onednn = torch._C._get_mkldnn_enabled()
@@ -125,10 +127,10 @@ def _plain_kernels() -> Iterator[None]:
             torch.backends.mha.set_fastpath_enabled(fastpath)
 
 
-def failing_forward(model: nn.Module, arguments: Arguments) -> ModelError | None:
+def model_error_of_forward(model: nn.Module, arguments: Arguments) -> ModelError | None:
     """Run the model itself, and return why it fails."""
     try:
-        with undisturbed_model(model):
+        with preserve_model_state(model):
             run_forward(model, arguments)
     except ModelError as error:
         return error

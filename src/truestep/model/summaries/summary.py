@@ -9,24 +9,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.core.accelerator import wait_for
-from truestep.core.errors import ModelError, OptionError, check_choice, check_number, nearest_names
+from truestep.core.accelerator import synchronize_device
+from truestep.core.errors import ModelError, OptionError, check_choice, check_number, names_hint
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import error_line
 from truestep.model.calling import (
     Arguments,
-    ModulePath,
-    forward_tensors,
+    ForwardModulePath,
+    preserve_model_state,
     run_forward,
-    undisturbed_model,
+    tensors_in_structure,
 )
-from truestep.model.summaries.counting import ModuleCalls, OperationCount, count_operations, failing_forward
+from truestep.model.summaries.counting import (
+    ForwardOperationCounts,
+    ModuleCallRecord,
+    count_operations,
+    model_error_of_forward,
+)
 from truestep.model.summaries.memory import (
     PRECISIONS,
     OptimizerMaker,
     TrainingMemory,
+    initialize_lazy_layers,
     optimizer_maker,
-    sized_by_batch,
     training_memory,
 )
 
@@ -80,7 +85,7 @@ class Summary(Result):
         """Return the layer of this name."""
         found = {each.name: each for each in self.layers}
         if name not in found:
-            raise OptionError(f"There is no layer {name!r}. {nearest_names(name, filter(None, found))}")
+            raise OptionError(f"There is no layer {name!r}. {names_hint(name, filter(None, found))}")
         return found[name]
 
 
@@ -120,23 +125,25 @@ def summary(
         check_number("ts.summary", "micro_batch", micro_batch, example=32, least=1)
     if optimizer is not None:
         optimizer_maker(optimizer)
-    module, arguments, notes = sized_by_batch(model, batch, "ts.summary")
-    with undisturbed_model(module):  # a forward may draw random numbers on the CPU wherever its weights are
+    module, arguments, notes = initialize_lazy_layers(model, batch, "ts.summary")
+    with preserve_model_state(
+        module
+    ):  # a forward may draw random numbers on the CPU wherever its weights are
         counted = _count_operations_on_meta(module, arguments)
-        memory, problem = _memory(module, arguments, optimizer, precision, micro_batch)
-        seconds = layer_seconds(module, arguments) if time else {}
-    return _put_together(module, counted, memory, seconds, (*notes, *counted.notes, *problem), depth=depth)
+        memory, problem = _training_memory_and_notes(module, arguments, optimizer, precision, micro_batch)
+        seconds = time_layers(module, arguments) if time else {}
+    return _build_summary(module, counted, memory, seconds, (*notes, *counted.notes, *problem), depth=depth)
 
 
-def _count_operations_on_meta(module: nn.Module, arguments: Arguments) -> OperationCount:
+def _count_operations_on_meta(module: nn.Module, arguments: Arguments) -> ForwardOperationCounts:
     try:
         return count_operations(module, arguments)
     except ModelError as error:
         # on the model itself: the copy's message would speak of the device "meta"
-        raise failing_forward(module, arguments) or error from None
+        raise model_error_of_forward(module, arguments) or error from None
 
 
-def _memory(
+def _training_memory_and_notes(
     module: nn.Module,
     arguments: Arguments,
     optimizer: "str | OptimizerMaker | None",
@@ -157,9 +164,9 @@ def _memory(
     return None, [f"The memory of training is not known: a training step fails ({reason[:150]})."]
 
 
-def _put_together(
+def _build_summary(
     module: nn.Module,
-    counted: OperationCount,
+    counted: ForwardOperationCounts,
     memory: TrainingMemory | None,
     seconds: dict[str, float],
     notes: tuple[str, ...],
@@ -169,25 +176,27 @@ def _put_together(
     parameters, buffers = list(module.parameters()), list(module.buffers())
     return Summary(
         model=type(module).__name__,
-        layers=tuple(_layers(module, counted, seconds)),
+        layers=tuple(_make_summary_layers(module, counted, seconds)),
         num_parameters=sum(each.numel() for each in parameters),
         num_trainable=sum(each.numel() for each in parameters if each.requires_grad),
         multiply_adds=counted.multiply_adds,
-        parameters_bytes=_bytes(parameters),
-        buffers_bytes=_bytes(buffers),
+        parameters_bytes=_total_tensor_bytes(parameters),
+        buffers_bytes=_total_tensor_bytes(buffers),
         memory=memory,
         notes=notes,
         depth=depth,
     )
 
 
-def _layers(model: nn.Module, counted: OperationCount, seconds: dict[str, float]) -> Iterator[Layer]:
+def _make_summary_layers(
+    model: nn.Module, counted: ForwardOperationCounts, seconds: dict[str, float]
+) -> Iterator[Layer]:
     first_names: dict[nn.Module, str] = {}
     owners: dict[Tensor, str] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         same_as = first_names.setdefault(module, name)
-        num_own, shared = _own_parameters(name, module, owners)
-        calls = counted.calls.get(name, ModuleCalls())
+        num_own, shared = _own_and_shared_parameters(name, module, owners)
+        calls = counted.calls.get(name, ModuleCallRecord())
         parameters = list(module.parameters())
         tensors = [*parameters, *module.buffers()]
         kernel = getattr(module, "kernel_size", None)
@@ -207,12 +216,14 @@ def _layers(model: nn.Module, counted: OperationCount, seconds: dict[str, float]
             multiply_adds=calls.multiply_adds,
             dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else calls.output_dtype,
             device=str(tensors[0].device) if tensors else "",
-            size_bytes=_bytes(tensors),
+            size_bytes=_total_tensor_bytes(tensors),
             seconds=seconds.get(name),
         )
 
 
-def _own_parameters(name: str, module: nn.Module, owners: dict[Tensor, str]) -> tuple[int, list[str]]:
+def _own_and_shared_parameters(
+    name: str, module: nn.Module, owners: dict[Tensor, str]
+) -> tuple[int, list[str]]:
     """Return how many numbers are the module's own, and which of its parameters a module before it has."""
     count, shared = 0, []
     for key, parameter in module.named_parameters(recurse=False):
@@ -225,41 +236,41 @@ def _own_parameters(name: str, module: nn.Module, owners: dict[Tensor, str]) -> 
     return count, shared
 
 
-def _bytes(tensors: list[Any]) -> int:
+def _total_tensor_bytes(tensors: list[Any]) -> int:
     """Return the bytes of tensors, views of one storage counted as they are seen."""
-    return sum(each.nbytes for each in forward_tensors(tensors))
+    return sum(each.nbytes for each in tensors_in_structure(tensors))
 
 
 NUM_ROUNDS = 5
 
 
-def layer_seconds(model: nn.Module, arguments: Arguments) -> dict[str, float]:
+def time_layers(model: nn.Module, arguments: Arguments) -> dict[str, float]:
     """Return the least seconds of each module over five forwards of the model itself, after one to warm up.
 
     On an accelerator every module waits for the device, so that the whole takes longer than without timing.
     """
-    devices = {tensor.device for tensor in [*model.parameters(), *forward_tensors(arguments)]}
+    devices = {tensor.device for tensor in [*model.parameters(), *tensors_in_structure(arguments)]}
     best: dict[str, float] = {}
-    with undisturbed_model(model):
+    with preserve_model_state(model):
         run_forward(model, arguments)
         for _ in range(NUM_ROUNDS):
-            for name, seconds in _one_round(model, arguments, devices).items():
+            for name, seconds in _time_one_forward(model, arguments, devices).items():
                 best[name] = min(seconds, best.get(name, seconds))
     return best
 
 
-def _one_round(model: nn.Module, arguments: Arguments, devices: set[torch.device]) -> dict[str, float]:
+def _time_one_forward(model: nn.Module, arguments: Arguments, devices: set[torch.device]) -> dict[str, float]:
     taken: dict[str, float] = {}
     begun: list[float] = []
 
-    def now() -> float:
+    def synchronized_time() -> float:
         for device in devices:
-            wait_for(device)
+            synchronize_device(device)
         return time.perf_counter()
 
-    def ends(name: str, *_: Any) -> None:
-        taken[name] = taken.get(name, 0.0) + now() - begun.pop()
+    def add_module_time(name: str, *_: Any) -> None:
+        taken[name] = taken.get(name, 0.0) + synchronized_time() - begun.pop()
 
-    with ModulePath(model).followed(lambda *_: begun.append(now()), ends):
+    with ForwardModulePath(model).followed(lambda *_: begun.append(synchronized_time()), add_module_time):
         model(*arguments[0], **arguments[1])
     return taken

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import usable_device
+from truestep.core.accelerator import require_usable_device
 from truestep.core.errors import OptionError
 from truestep.nn.arrays.rounding import (
     NUMPY,
@@ -61,9 +61,9 @@ def from_numpy(
     _check_array(array)
     given = np.asarray(array)
     target = TORCH[given.dtype.newbyteorder("=")] if dtype is None else torch_dtype_from_numpy(dtype)
-    place = usable_device(device)
+    place = require_usable_device(device)
     if not copy:
-        return _shared_array(array, target, place)
+        return _tensor_sharing_array(array, target, place)
     native = np.array(given, dtype=given.dtype.newbyteorder("="), order="C")
     return convert_with_rounding(torch.from_numpy(native), target, max_rounding=max_rounding).to(place)
 
@@ -88,7 +88,7 @@ def _check_array(array: Any) -> None:
         )
 
 
-def _shared_array(array: Any, target: torch.dtype, device: torch.device) -> Tensor:
+def _tensor_sharing_array(array: Any, target: torch.dtype, device: torch.device) -> Tensor:
     if not isinstance(array, np.ndarray):
         raise OptionError("copy=False can't share a NumPy scalar, which has no memory to write to.")
     refusals = {
@@ -101,7 +101,7 @@ def _shared_array(array: Any, target: torch.dtype, device: torch.device) -> Tens
             stride % array.itemsize for stride in array.strides
         ),
     }
-    _refuse("array", refusals)
+    _refuse_sharing_memory("array", refusals)
     return torch.from_numpy(np.asarray(array))
 
 
@@ -121,14 +121,14 @@ def to_numpy(tensor: Tensor, *, dtype: Any = None, copy: bool = True, max_roundi
             more than `max_rounding`, with the largest change; for sparse, nested, quantised, packed and meta tensors.
     """
     values = tensor_for_numpy(tensor)
-    target = _target(values.dtype, dtype)
+    target = _numpy_compatible_dtype(values.dtype, dtype)
     if not copy:
-        return _shared_tensor(tensor, target)
+        return _array_sharing_tensor(tensor, target)
     values = values.cpu().resolve_conj().resolve_neg()
     return np.array(convert_with_rounding(values, target, max_rounding=max_rounding).numpy(), order="C")
 
 
-def _target(source: torch.dtype, dtype: Any) -> torch.dtype:
+def _numpy_compatible_dtype(source: torch.dtype, dtype: Any) -> torch.dtype:
     check_dtype_has_numbers(source)
     if dtype is None and source not in NUMPY:
         raise OptionError(
@@ -141,7 +141,7 @@ def _target(source: torch.dtype, dtype: Any) -> torch.dtype:
     return target
 
 
-def _shared_tensor(tensor: Tensor, target: torch.dtype) -> Array:
+def _array_sharing_tensor(tensor: Tensor, target: torch.dtype) -> Array:
     refusals = {
         "it lies on another device": tensor.device.type != "cpu",
         f"{tensor.dtype} becomes {target}": tensor.dtype != target,
@@ -149,11 +149,11 @@ def _shared_tensor(tensor: Tensor, target: torch.dtype) -> Array:
         "it requires a gradient, and autograd does not see what is written into an array; write tensor.detach() if nobody "
         "writes": tensor.requires_grad,
     }
-    _refuse("tensor", refusals)
+    _refuse_sharing_memory("tensor", refusals)
     array: Array = tensor.numpy()
     return array
 
 
-def _refuse(what: str, refusals: Mapping[str, bool]) -> None:
+def _refuse_sharing_memory(what: str, refusals: Mapping[str, bool]) -> None:
     if reasons := [reason for reason, holds in refusals.items() if holds]:
         raise OptionError(f"copy=False can't share this {what}: {reasons[0]}. Leave it away for a copy.")

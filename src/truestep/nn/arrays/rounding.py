@@ -145,24 +145,24 @@ def measure_rounding(source: Tensor, target: torch.dtype) -> tuple[Tensor, Round
     if source.is_complex() and not target.is_complex:
         raise OptionError(f"{source.dtype} to {target} drops imaginary parts: write .real, .imag or .abs().")
     converted = source.to(target)
-    before, after = _reals(source), _reals(converted)
+    before, after = _flat_real_numbers(source), _flat_real_numbers(converted)
     if target.is_complex and not source.is_complex():
         after = after[::2]
     with np.errstate(all="ignore"):  # a signalling NaN is a value like any other here
-        changes, lost = _compare(before, after, target)
-        return converted, _summary(before, changes, lost, (source.dtype, target))
+        changes, lost = _changes_and_lost_values(before, after, target)
+        return converted, _summarize_rounding(before, changes, lost, (source.dtype, target))
 
 
-def _reals(tensor: Tensor) -> Reals:
+def _flat_real_numbers(tensor: Tensor) -> Reals:
     """Return all numbers of a tensor in one row, in a dtype of NumPy's that holds them."""
     wide = tensor.to(widen_for_numpy(tensor.dtype)).resolve_conj().resolve_neg()
     return (torch.view_as_real(wide) if wide.is_complex() else wide).reshape(-1).numpy()
 
 
-def _compare(before: Reals, after: Reals, target: torch.dtype) -> tuple[Reals, Reals]:
+def _changes_and_lost_values(before: Reals, after: Reals, target: torch.dtype) -> tuple[Reals, Reals]:
     """Return by how much each value changes, and which values are lost."""
     if target.is_floating_point or target.is_complex:
-        return _against_floats(before, after.astype(np.float64))
+        return _changes_against_floats(before, after.astype(np.float64))
     least, most = (0, 1) if target == torch.bool else (torch.iinfo(target).min, torch.iinfo(target).max)
     if before.dtype.kind != "f":
         return np.zeros(before.shape), (before < least) | (before > most)
@@ -176,7 +176,7 @@ def _compare(before: Reals, after: Reals, target: torch.dtype) -> tuple[Reals, R
     return np.where(lost, 0.0, changes), lost
 
 
-def _against_floats(before: Reals, after: Reals) -> tuple[Reals, Reals]:
+def _changes_against_floats(before: Reals, after: Reals) -> tuple[Reals, Reals]:
     if before.dtype.kind in "iu" and before.dtype.itemsize == 8:  # float64 can't hold them, but their halves
         upper, lower = before // 2**32, before % 2**32
         changes = upper.astype(np.float64) * 2.0**32 - after + lower.astype(np.float64)
@@ -188,7 +188,9 @@ def _against_floats(before: Reals, after: Reals) -> tuple[Reals, Reals]:
     return np.where(kept | lost, 0.0, np.abs(values - after)), lost
 
 
-def _summary(before: Reals, changes: Reals, lost: Reals, dtypes: tuple[torch.dtype, torch.dtype]) -> Rounding:
+def _summarize_rounding(
+    before: Reals, changes: Reals, lost: Reals, dtypes: tuple[torch.dtype, torch.dtype]
+) -> Rounding:
     sizes = np.abs(before.astype(np.float64))
     parts = np.divide(changes, sizes, out=np.zeros(changes.shape), where=changes != 0)
     worst = int(np.argmax(lost)) if lost.any() else int(np.argmax(parts)) if changes.any() else None
@@ -219,13 +221,13 @@ def convert_with_rounding(source: Tensor, target: torch.dtype, *, max_rounding: 
         raise OptionError(f"{report.says}. {remedy}.")
     if report.largest_relative > max_rounding:
         raise OptionError(
-            f"{report.says}. To allow that write max_rounding={_above(report.largest_relative)}, or keep "
+            f"{report.says}. To allow that write max_rounding={_rounded_up_bound_text(report.largest_relative)}, or keep "
             f"{array_dtype_name(source.dtype)}."
         )
     return converted
 
 
-def _above(part: float) -> str:
+def _rounded_up_bound_text(part: float) -> str:
     """Return a bound just above `part` as one would write it."""
     digits = f"{part:.1e}"
     return digits if float(digits) >= part else f"{part * 1.06:.1e}"

@@ -13,19 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.core.accelerator import in_float64
+from truestep.core.accelerator import to_float64
 from truestep.core.errors import OptionError, check_choice
 from truestep.core.modules import restoring_module
 from truestep.core.results import RenderableType, Result, result_table
-from truestep.core.wording import a_type, counted
+from truestep.core.wording import a_type, plural
 from truestep.nn.layers import refuse_lazy_layers, refuse_non_module
-from truestep.nn.moments import StreamMoments, measure_moments, merge_moments
+from truestep.nn.moments import RunningMoments, measure_moments, merge_moments
 
 Forward = Callable[[Any], object]
 Passes = Callable[[], Iterator[None]]
 BatchNorm = nn.modules.batchnorm._BatchNorm
 Statistics = tuple[Tensor, Tensor, int]
-Moments = dict[BatchNorm, StreamMoments]
+Moments = dict[BatchNorm, RunningMoments]
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,22 @@ def exact_batch_norm(
     }
     if not layers:
         raise OptionError(f"{type(model).__name__} has no batch norm with running statistics to set.")
-    passes = partial(_run_all, forward or _default_forward(model), batches)
+    passes = partial(_run_batches_one_by_one, forward or _default_forward(model), batches)
     with restoring_module(model):
         model.eval()
-        moments = _layer_by_layer(layers, passes, unbiased) if in_order else _one_pass(layers, passes)
-        exact = {layer: _statistics(layers[layer], held, unbiased) for layer, held in moments.items()}
-    changes = tuple(_change(layers[layer], layer, *statistics) for layer, statistics in exact.items())
+        moments = (
+            _measure_layer_by_layer(layers, passes, unbiased)
+            if in_order
+            else _measure_in_one_pass(layers, passes)
+        )
+        exact = {
+            layer: _batch_norm_statistics(layers[layer], held, unbiased) for layer, held in moments.items()
+        }
+    changes = tuple(
+        _make_batch_norm_change(layers[layer], layer, *statistics) for layer, statistics in exact.items()
+    )
     for layer, statistics in exact.items():
-        _write(layer, statistics)
+        _write_running_statistics(layer, statistics)
     return ExactBatchNorm(layers=changes, left=tuple(layers[layer] for layer in layers if layer not in exact))
 
 
@@ -153,7 +161,7 @@ def _default_forward(model: nn.Module) -> Forward:
     return forward
 
 
-def _run_all(forward: Forward, batches: Iterable[Any]) -> Iterator[None]:
+def _run_batches_one_by_one(forward: Forward, batches: Iterable[Any]) -> Iterator[None]:
     """Run all batches, and stop after each."""
     batch = nothing = object()
     for batch in batches:
@@ -163,29 +171,29 @@ def _run_all(forward: Forward, batches: Iterable[Any]) -> Iterator[None]:
         raise OptionError("There are no batches, so there are no statistics to take.")
 
 
-def _measure(layers: Iterable[BatchNorm], passes: Passes) -> Moments:
+def _measure_layer_inputs(layers: Iterable[BatchNorm], passes: Passes) -> Moments:
     """Return the moments of what one pass gives to these layers, in the order in which they are first called."""
     moments: Moments = {}
 
     @torch.no_grad()
-    def look(layer: BatchNorm, inputs: tuple[Tensor, ...]) -> None:
-        rows = in_float64(inputs[0]).transpose(0, 1).flatten(1).t()
+    def record_layer_input(layer: BatchNorm, inputs: tuple[Tensor, ...]) -> None:
+        rows = to_float64(inputs[0]).transpose(0, 1).flatten(1).t()
         found = measure_moments(rows, rows.new_ones(len(rows), 1))
         moments[layer] = merge_moments(moments[layer], found) if layer in moments else found
 
     with ExitStack() as hooks:
         for layer in layers:
-            hooks.callback(layer.register_forward_pre_hook(look).remove)
+            hooks.callback(layer.register_forward_pre_hook(record_layer_input).remove)
         # runs the passes and keeps nothing of them
         deque(passes(), maxlen=0)
     return moments
 
 
-def _one_pass(layers: dict[BatchNorm, str], passes: Passes) -> Moments:
+def _measure_in_one_pass(layers: dict[BatchNorm, str], passes: Passes) -> Moments:
     for layer in layers:
         layer.train()
     try:
-        return _measure(layers, passes)
+        return _measure_layer_inputs(layers, passes)
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise
@@ -195,15 +203,15 @@ def _one_pass(layers: dict[BatchNorm, str], passes: Passes) -> Moments:
         ) from error
 
 
-def _layer_by_layer(layers: dict[BatchNorm, str], passes: Passes, unbiased: bool) -> Moments:
+def _measure_layer_by_layer(layers: dict[BatchNorm, str], passes: Passes, unbiased: bool) -> Moments:
     found: Moments = {}
-    for layer in _order(layers, passes):
-        found |= _measure([layer], passes)
-        _write(layer, _statistics(layers[layer], found[layer], unbiased))
+    for layer in _forward_order_of_layers(layers, passes):
+        found |= _measure_layer_inputs([layer], passes)
+        _write_running_statistics(layer, _batch_norm_statistics(layers[layer], found[layer], unbiased))
     return found
 
 
-def _order(layers: dict[BatchNorm, str], passes: Passes) -> list[BatchNorm]:
+def _forward_order_of_layers(layers: dict[BatchNorm, str], passes: Passes) -> list[BatchNorm]:
     """Return the layers in an order that every forward follows; one that is called twice in a forward has none."""
     calls: list[BatchNorm] = []
     sorter: TopologicalSorter[BatchNorm] = TopologicalSorter()
@@ -226,12 +234,12 @@ def _order(layers: dict[BatchNorm, str], passes: Passes) -> list[BatchNorm]:
         ) from error
 
 
-def _statistics(name: str, moments: StreamMoments, unbiased: bool) -> Statistics:
+def _batch_norm_statistics(name: str, moments: RunningMoments, unbiased: bool) -> Statistics:
     """Return mean, variance and number of values per channel of a layer's inputs."""
     count = int(moments.weight.max()) if moments.weight.numel() else 0
     if count < (2 if unbiased else 1):
         raise OptionError(
-            f"{name!r} got {counted(count, 'value')} per channel; an unbiased variance needs two."
+            f"{name!r} got {plural(count, 'value')} per channel; an unbiased variance needs two."
         )
     variance = moments.squares / (count - unbiased)
     if not (moments.mean.isfinite().all() and variance.isfinite().all()):
@@ -242,13 +250,15 @@ def _statistics(name: str, moments: StreamMoments, unbiased: bool) -> Statistics
 
 
 @torch.no_grad()
-def _write(layer: BatchNorm, statistics: Statistics) -> None:
+def _write_running_statistics(layer: BatchNorm, statistics: Statistics) -> None:
     layer.get_buffer("running_mean").copy_(statistics[0])
     layer.get_buffer("running_var").copy_(statistics[1])
 
 
-def _change(name: str, layer: BatchNorm, mean: Tensor, variance: Tensor, num_values: int) -> BatchNormChange:
+def _make_batch_norm_change(
+    name: str, layer: BatchNorm, mean: Tensor, variance: Tensor, num_values: int
+) -> BatchNormChange:
     spread = variance + layer.eps
-    shift = (mean - in_float64(layer.get_buffer("running_mean")).to(mean)).abs() / spread.sqrt()
-    ratio = in_float64(layer.get_buffer("running_var")).to(mean) / spread
+    shift = (mean - to_float64(layer.get_buffer("running_mean")).to(mean)).abs() / spread.sqrt()
+    ratio = to_float64(layer.get_buffer("running_var")).to(mean) / spread
     return BatchNormChange(name, num_values, float(shift.max()), float(ratio.max()))

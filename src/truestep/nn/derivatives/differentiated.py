@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from truestep.core.errors import LossError, OptionError
-from truestep.core.modules import as_module, module_of
+from truestep.core.modules import as_module, original_module
 from truestep.core.wording import a_type
 from truestep.nn.derivatives.undisturbed import (
+    autocast_disabled,
     check_differentiable,
-    derivative_input_under_autocast,
-    undisturbed_derivatives,
-    without_autocast,
+    half_to_float32_under_autocast,
+    preserve_modules_while_deriving,
 )
-from truestep.nn.layers import layer_names_within, refuse_lazy_layers
+from truestep.nn.layers import match_layer_names_with_children, refuse_lazy_layers
 
 Patterns = str | Sequence[str]
 _INSTEAD = (
@@ -32,7 +32,7 @@ _INSTEAD = (
 
 
 @dataclass(frozen=True)
-class DerivedFunction:
+class FunctionToDifferentiate:
     """A function of tensors without side effects, and the point where its derivatives are taken.
 
     Attributes:
@@ -53,26 +53,30 @@ class DerivedFunction:
         inputs: tuple[Any, ...],
         parameters: Patterns | None,
         purpose: str | None = None,
-    ) -> "DerivedFunction":
+    ) -> "FunctionToDifferentiate":
         """Read a user's arguments; with a `purpose` layers that mix examples are refused because of it."""
         if not callable(function):
             raise OptionError(f"A derivative is of a function or a module, got {type(function).__name__}.")
-        if (called := module_of(function)) is not None:
+        if (called := original_module(function)) is not None:
             refuse_lazy_layers(called)
         if parameters is None:
             _check_inputs(inputs)
-            primals = tuple(map(derivative_input_under_autocast, inputs))
-            run = _quiet(function, lambda given, _: function(*map(_copy, given)), primals[0].device, purpose)
+            primals = tuple(map(half_to_float32_under_autocast, inputs))
+            run = _without_side_effects(
+                function, lambda given, _: function(*map(_copy_tensor, given)), primals[0].device, purpose
+            )
             return cls(run, primals, primals, None)
-        module = _by_parameters(function)
+        module = _module_to_call_functionally(function)
         named = derivative_parameters(module, parameters)
         names, primals = tuple(named), tuple(named.values())
 
-        def with_parameters(values: tuple[Tensor, ...], given: tuple[Any, ...]) -> Any:
-            return functional_call(module, dict(zip(names, values, strict=True)), tuple(map(_copy, given)))
+        def call_with_parameters(values: tuple[Tensor, ...], given: tuple[Any, ...]) -> Any:
+            return functional_call(
+                module, dict(zip(names, values, strict=True)), tuple(map(_copy_tensor, given))
+            )
 
-        run = _quiet(function, with_parameters, primals[0].device, purpose)
-        return cls(run, primals, tuple(map(derivative_input_under_autocast, inputs)), names)
+        run = _without_side_effects(function, call_with_parameters, primals[0].device, purpose)
+        return cls(run, primals, tuple(map(half_to_float32_under_autocast, inputs)), names)
 
     def call(self, *primals: Tensor) -> Tensor:
         """Return the function's value for other primals and the same inputs."""
@@ -80,17 +84,17 @@ class DerivedFunction:
 
     def pack(self, tensors: Sequence[Tensor]) -> Any:
         """Return results as the user gave what they belong to: a tensor, a tuple, or a dict by name."""
-        tensors = [derivative_in_graph(each) for each in tensors]
+        tensors = [detach_if_grad_disabled(each) for each in tensors]
         if self.names is not None:
             return dict(zip(self.names, tensors, strict=True))
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
-    def full_precision(self) -> AbstractContextManager[object]:
+    def disable_autocast(self) -> AbstractContextManager[object]:
         """Until the end of the block autocast is off, for the backward too."""
-        return without_autocast(self.primals[0].device)
+        return autocast_disabled(self.primals[0].device)
 
 
-def derivative_in_graph(tensor: Tensor) -> Tensor:
+def detach_if_grad_disabled(tensor: Tensor) -> Tensor:
     """Return the tensor, without a graph where gradients are off (within a function they are on, so that it can be left)."""
     return tensor if torch.is_grad_enabled() else tensor.detach()
 
@@ -104,7 +108,7 @@ def load_forward_mode_rules() -> None:
             import_module("torch._decomp.decompositions_for_jvp")
 
 
-def _quiet(
+def _without_side_effects(
     function: object,
     run: Callable[[tuple[Tensor, ...], tuple[Any, ...]], Any],
     device: torch.device,
@@ -112,8 +116,8 @@ def _quiet(
 ) -> Callable[[tuple[Tensor, ...], tuple[Any, ...]], Tensor]:
     """Return `run` without side effects; what it copies is copied inside it, where a transform can follow."""
 
-    def quiet(primals: tuple[Tensor, ...], inputs: tuple[Any, ...]) -> Tensor:
-        with torch.enable_grad(), undisturbed_derivatives(function, device, purpose):
+    def run_without_side_effects(primals: tuple[Tensor, ...], inputs: tuple[Any, ...]) -> Tensor:
+        with torch.enable_grad(), preserve_modules_while_deriving(function, device, purpose):
             output = run(primals, inputs)
         if not isinstance(output, Tensor) or not output.is_floating_point():
             what = output.dtype if isinstance(output, Tensor) else f"{a_type(output)}"
@@ -122,10 +126,10 @@ def _quiet(
             )
         return output
 
-    return quiet
+    return run_without_side_effects
 
 
-def _by_parameters(function: object) -> nn.Module:
+def _module_to_call_functionally(function: object) -> nn.Module:
     """Return the module that takes other parameters in each call."""
     module = as_module(function, "A derivative with respect to parameters")
     if isinstance(module, nn.DataParallel):
@@ -137,7 +141,7 @@ def _by_parameters(function: object) -> nn.Module:
     return module
 
 
-def _copy(value: Any) -> Any:
+def _copy_tensor(value: Any) -> Any:
     """Return a copy of a tensor: a function that works in place must do so on its own, in each of the calls."""
     return value.clone() if isinstance(value, Tensor) else value
 
@@ -155,7 +159,11 @@ def derivative_parameters(module: nn.Module, patterns: Patterns) -> dict[str, Te
     if not isinstance(asked, Sequence) or not asked or not all(isinstance(each, str) for each in asked):
         raise OptionError(f'parameters={patterns!r} names none; write names, patterns, or "*" for all.')
     parameters = dict(module.named_parameters(remove_duplicate=False))
-    names = {name for pattern in asked for name in layer_names_within(pattern, parameters, "parameter")}
+    names = {
+        name
+        for pattern in asked
+        for name in match_layer_names_with_children(pattern, parameters, "parameter")
+    }
     chosen: dict[Tensor, str] = {}
     for name, parameter in parameters.items():
         if name in names:

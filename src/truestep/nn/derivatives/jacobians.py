@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.func import jacfwd, jvp, vjp, vmap
 
 from truestep.core.errors import LossError, check_choice, check_number
-from truestep.core.wording import counted
-from truestep.nn.derivatives.differentiated import DerivedFunction, Patterns, load_forward_mode_rules
+from truestep.core.wording import plural
+from truestep.nn.derivatives.differentiated import FunctionToDifferentiate, Patterns, load_forward_mode_rules
 
 Mode = Literal["auto", "forward", "reverse"]
 MODES = ("auto", "forward", "reverse")
@@ -56,15 +56,15 @@ def jacobian(
     check_choice("ts.jacobian", "mode", mode, MODES)
     if chunk_size is not None:
         check_number("ts.jacobian", "chunk_size", chunk_size, example=64, least=1)
-    what = DerivedFunction.of(function, inputs, parameters, MIXED)
-    batch = _batch_size(what.inputs)
-    with what.full_precision():
+    what = FunctionToDifferentiate.of(function, inputs, parameters, MIXED)
+    batch = _common_batch_size(what.inputs)
+    with what.disable_autocast():
         if what.names is None:
-            return what.pack(_by_inputs(function, what, batch, mode, chunk_size))
-        return what.pack(_by_parameters(what, mode, chunk_size))
+            return what.pack(_jacobian_by_inputs(function, what, batch, mode, chunk_size))
+        return what.pack(_jacobian_by_parameters(what, mode, chunk_size))
 
 
-def _batch_size(inputs: tuple[Any, ...]) -> int:
+def _common_batch_size(inputs: tuple[Any, ...]) -> int:
     shapes = [tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__ for each in inputs]
     rows = {shape[0] if isinstance(shape, tuple) and shape else None for shape in shapes}
     if len(rows) != 1 or None in rows:
@@ -75,29 +75,29 @@ def _batch_size(inputs: tuple[Any, ...]) -> int:
     return int(rows.pop() or 0)
 
 
-def _by_inputs(
-    function: object, what: DerivedFunction, batch: int, mode: Mode, chunk_size: int | None
+def _jacobian_by_inputs(
+    function: object, what: FunctionToDifferentiate, batch: int, mode: Mode, chunk_size: int | None
 ) -> list[Tensor]:
     """Row i of all examples at once is one product with the batch: no example depends on another's input."""
     output, pull_back = vjp(what.call, *what.primals)[:2]
-    _check_rows(output, batch)
+    _check_one_row_per_example(output, batch)
     refuse_mixed_examples(function, output, pull_back)
     num_inputs = sum(math.prod(each.shape[1:]) for each in what.primals)
 
     def forward() -> list[Tensor]:
-        return [_columns(what, index, output, chunk_size) for index in range(len(what.primals))]
+        return [_forward_mode_columns(what, index, output, chunk_size) for index in range(len(what.primals))]
 
-    def reverse() -> list[Tensor]:
-        rows = vmap(pull_back, chunk_size=chunk_size)(_one_hot(output))
+    def reverse_mode_rows() -> list[Tensor]:
+        rows = vmap(pull_back, chunk_size=chunk_size)(_one_hot_cotangents(output))
         return [
             row.movedim(0, 1).reshape(batch, *output.shape[1:], *primal.shape[1:])
             for row, primal in zip(rows, what.primals, strict=True)
         ]
 
-    return _by_sizes(mode, forward, reverse, num_inputs < math.prod(output.shape[1:]))
+    return _choose_mode_by_sizes(mode, forward, reverse_mode_rows, num_inputs < math.prod(output.shape[1:]))
 
 
-def _by_sizes(
+def _choose_mode_by_sizes(
     mode: Mode, forward: Callable[[], list[Tensor]], reverse: Callable[[], list[Tensor]], few_columns: bool
 ) -> list[Tensor]:
     if mode == "reverse" or (mode == "auto" and not few_columns):
@@ -113,62 +113,66 @@ def _by_sizes(
         return reverse()
 
 
-def _columns(what: DerivedFunction, chosen: int, output: Tensor, chunk_size: int | None) -> Tensor:
+def _forward_mode_columns(
+    what: FunctionToDifferentiate, chosen: int, output: Tensor, chunk_size: int | None
+) -> Tensor:
     primal = what.primals[chosen]
 
-    def push(tangent: Tensor) -> Tensor:
+    def push_forward(tangent: Tensor) -> Tensor:
         tangents = [torch.zeros_like(each) for each in what.primals]
         tangents[chosen] = tangent
         pushed: Tensor = jvp(what.call, what.primals, tuple(tangents))[1]
         return pushed
 
     # One draw for all columns: they belong to one forward, dropout included.
-    columns = vmap(push, chunk_size=chunk_size, randomness="same")(_one_hot(primal))
+    columns = vmap(push_forward, chunk_size=chunk_size, randomness="same")(_one_hot_cotangents(primal))
     return columns.movedim(0, -1).reshape(*output.shape, *primal.shape[1:])
 
 
-def _one_hot(tensor: Tensor) -> Tensor:
+def _one_hot_cotangents(tensor: Tensor) -> Tensor:
     """Return (numbers per example, *shape): in each, one number of every example is 1."""
     size = math.prod(tensor.shape[1:])
     eye = torch.eye(size, dtype=tensor.dtype, device=tensor.device).reshape(size, 1, *tensor.shape[1:])
     return eye.expand(size, *tensor.shape)
 
 
-def _check_rows(output: Tensor, batch: int) -> None:
+def _check_one_row_per_example(output: Tensor, batch: int) -> None:
     if output.ndim == 0 or len(output) != batch:
         raise LossError(
-            f"The function returned shape {tuple(output.shape)} for {counted(batch, 'example')}; a Jacobian per example needs "
+            f"The function returned shape {tuple(output.shape)} for {plural(batch, 'example')}; a Jacobian per example needs "
             "one row each. For the gradient of a scalar use torch.autograd.grad."
         )
 
 
-def _by_parameters(what: DerivedFunction, mode: Mode, chunk_size: int | None) -> list[Tensor]:
+def _jacobian_by_parameters(
+    what: FunctionToDifferentiate, mode: Mode, chunk_size: int | None
+) -> list[Tensor]:
     """The parameters are shared by all examples, so each example has to go through the module by itself."""
     num_parameters = sum(each.numel() for each in what.primals)
     each_one = tuple(range(len(what.primals)))
 
-    def of_example(*inputs: Tensor) -> tuple[Tensor, ...]:
+    def jacobian_of_example(*inputs: Tensor) -> tuple[Tensor, ...]:
         alone = tuple(each.unsqueeze(0) for each in inputs)
 
-        def call(*primals: Tensor) -> Tensor:
+        def run_on_example(*primals: Tensor) -> Tensor:
             output = what.run(primals, alone)
-            _check_rows(output, 1)
+            _check_one_row_per_example(output, 1)
             return output.squeeze(0)
 
-        output, pull_back = vjp(call, *what.primals)[:2]
+        output, pull_back = vjp(run_on_example, *what.primals)[:2]
 
-        def reverse() -> list[Tensor]:
+        def reverse_mode() -> list[Tensor]:
             eye = torch.eye(output.numel(), dtype=output.dtype, device=output.device)
             rows = vmap(pull_back)(eye.reshape(-1, *output.shape))
             pairs = zip(rows, what.primals, strict=True)
             return [row.reshape(*output.shape, *primal.shape) for row, primal in pairs]
 
         def forward() -> list[Tensor]:
-            return list(jacfwd(call, each_one, randomness="same")(*what.primals))
+            return list(jacfwd(run_on_example, each_one, randomness="same")(*what.primals))
 
-        return tuple(_by_sizes(mode, forward, reverse, num_parameters < output.numel()))
+        return tuple(_choose_mode_by_sizes(mode, forward, reverse_mode, num_parameters < output.numel()))
 
-    return list(vmap(of_example, chunk_size=chunk_size, randomness="different")(*what.inputs))
+    return list(vmap(jacobian_of_example, chunk_size=chunk_size, randomness="different")(*what.inputs))
 
 
 FEW = 16  # examples: every pair of them is looked at
@@ -184,9 +188,9 @@ def refuse_mixed_examples(function: Any, output: Tensor, pull_back: PullBack) ->
     Some examples' outputs are gone back from, and what arrives at the other examples' inputs has to be zero. Among more than
     `FEW` examples two such groups stand for all.
     """
-    if len(output) < 2 or _is_known(function) or not _can_be_read(output):
+    if len(output) < 2 or _was_function_checked_before(function) or not _has_readable_values(output):
         return
-    for group in _groups(len(output), output.device):
+    for group in _example_groups_to_separate(len(output), output.device):
         gradients = pull_back(group.to(output.dtype).reshape(-1, *[1] * (output.ndim - 1)).expand_as(output))
         for gradient in gradients:
             # NaN, of a zero times an infinite derivative, says nothing
@@ -198,7 +202,7 @@ def refuse_mixed_examples(function: Any, output: Tensor, pull_back: PullBack) ->
         _right.add(function)
 
 
-def _groups(number: int, device: torch.device) -> Iterator[Tensor]:
+def _example_groups_to_separate(number: int, device: torch.device) -> Iterator[Tensor]:
     """Yield groups of examples, and their complements: of few examples each pair is parted by some."""
     rows = torch.arange(number, device=device)
     bits = [rows >> bit & 1 for bit in range(max(number - 1, 0).bit_length())]
@@ -208,13 +212,13 @@ def _groups(number: int, device: torch.device) -> Iterator[Tensor]:
         yield bit == 0
 
 
-def _can_be_read(output: Tensor) -> bool:
+def _has_readable_values(output: Tensor) -> bool:
     """Whether its values are there: not on the device meta, nor within another transform or a compilation."""
     inside = torch._C._functorch.peek_interpreter_stack() is not None or torch.compiler.is_compiling()
     return not inside and output.device.type != "meta"
 
 
-def _is_known(function: Any) -> bool:
+def _was_function_checked_before(function: Any) -> bool:
     """Whether it was looked at before; a method or a lambda that is made anew each time was not."""
     try:
         return function in _right

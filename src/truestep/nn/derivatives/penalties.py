@@ -11,12 +11,12 @@ from torch import Tensor
 from truestep.core.calls import raises_option_errors
 from truestep.core.errors import LossError, OptionError, check_choice, check_number
 from truestep.core.example_draws import rand
-from truestep.core.wording import a_type, counted
+from truestep.core.wording import a_type, plural
 from truestep.nn.derivatives.undisturbed import (
     check_differentiable,
-    derivative_input_under_autocast,
-    full_precision_for_derivatives,
-    undisturbed_derivatives,
+    half_to_float32,
+    half_to_float32_under_autocast,
+    preserve_modules_while_deriving,
 )
 
 Inputs = Tensor | Sequence[Tensor]
@@ -27,13 +27,13 @@ SIDES = ("two", "one")
 _INSTEAD = "Give dense floating-point tensors (images.float() / 255, embedded tokens); labels as conditions=."
 
 
-def _factor_by_place(after_critic: tuple[Any, ...]) -> str | None:
+def _positional_factor_message(after_critic: tuple[Any, ...]) -> str | None:
     """Return what to write where the number behind the examples is the penalty's factor, as other code takes it."""
     factor = after_critic[2] if len(after_critic) > 2 else None
-    return _said_of_factor(factor)
+    return _factor_as_keyword_text(factor)
 
 
-def _said_of_factor(factor: object) -> str | None:
+def _factor_as_keyword_text(factor: object) -> str | None:
     if isinstance(factor, bool) or not isinstance(factor, int | float):
         return None
     return (
@@ -42,7 +42,7 @@ def _said_of_factor(factor: object) -> str | None:
     )
 
 
-@raises_option_errors("ts.gradient_penalty", _factor_by_place)
+@raises_option_errors("ts.gradient_penalty", _positional_factor_message)
 def gradient_penalty(
     critic: Callable[..., Tensor],
     real: Inputs | None,
@@ -84,16 +84,16 @@ def gradient_penalty(
     check_choice("ts.gradient_penalty", "sides", sides, SIDES)
     check_number("ts.gradient_penalty", "target", target, example=1.0, least=0)
     _check_callable(critic, target)
-    if said := _said_of_factor(fake):
+    if said := _factor_as_keyword_text(fake):
         raise OptionError(said)
-    points = _points(real, fake, at)
-    positional, named = _further_arguments(conditions)
-    with undisturbed_derivatives(critic, points[0].device, "a penalty of one example is not its own"):
+    points = _points_for_gradient(real, fake, at)
+    positional, named = _split_condition_arguments(conditions)
+    with preserve_modules_while_deriving(critic, points[0].device, "a penalty of one example is not its own"):
         inputs = [point.clone() for point in points]  # a first layer may work in place
-        scores = _rows(critic(*inputs, *positional, **named), len(points[0]))
-        gradients = _gradients(scores.sum(), points)
+        scores = _scores_by_example(critic(*inputs, *positional, **named), len(points[0]))
+        gradients = _gradients_at_points(scores.sum(), points)
         # Divided here rather than in the scores, so that a low-precision critic sees gradients of ordinary size.
-        norm = _norm(gradients) / max(scores.shape[1], 1)
+        norm = _gradient_norm_per_example(gradients) / max(scores.shape[1], 1)
         excess = norm - target
         return (excess.relu() if sides == "one" else excess).square()
 
@@ -124,16 +124,18 @@ def _check_callable(critic: object, target: float) -> None:
         )
 
 
-def _points(real: Inputs | None, fake: Inputs | None, at: Place) -> list[Tensor]:
+def _points_for_gradient(real: Inputs | None, fake: Inputs | None, at: Place) -> list[Tensor]:
     """Return new leaves, one for each input of the critic, at which the gradient is taken."""
     if at == "interpolates":
-        inputs = _between(_inputs("real", real), _inputs("fake", fake))
+        inputs = _interpolate_real_and_fake(
+            _check_critic_inputs("real", real), _check_critic_inputs("fake", fake)
+        )
     else:
-        inputs = _inputs(at, real if at == "real" else fake)
-    return [derivative_input_under_autocast(each).detach().requires_grad_() for each in inputs]
+        inputs = _check_critic_inputs(at, real if at == "real" else fake)
+    return [half_to_float32_under_autocast(each).detach().requires_grad_() for each in inputs]
 
 
-def _inputs(name: str, value: Inputs | None) -> list[Tensor]:
+def _check_critic_inputs(name: str, value: Inputs | None) -> list[Tensor]:
     if value is None:
         raise LossError(
             f"The gradient is taken where {name} examples are needed, and {name} is None. Give them, or choose another `at`."
@@ -150,7 +152,7 @@ def _inputs(name: str, value: Inputs | None) -> list[Tensor]:
 
 
 @torch.no_grad()
-def _between(real: list[Tensor], fake: list[Tensor]) -> list[Tensor]:
+def _interpolate_real_and_fake(real: list[Tensor], fake: list[Tensor]) -> list[Tensor]:
     """Mix each real example with its made one, by one weight for all of an example's inputs."""
     shapes = [[tuple(each.shape) for each in side] for side in (real, fake)]
     if shapes[0] != shapes[1]:
@@ -170,15 +172,15 @@ def _between(real: list[Tensor], fake: list[Tensor]) -> list[Tensor]:
     return mixed
 
 
-def _further_arguments(conditions: Any) -> tuple[list[Any], dict[str, Any]]:
+def _split_condition_arguments(conditions: Any) -> tuple[list[Any], dict[str, Any]]:
     """Return what the critic gets besides its inputs, by position and by name."""
     if isinstance(conditions, Mapping):
-        return [], {name: derivative_input_under_autocast(value) for name, value in conditions.items()}
+        return [], {name: half_to_float32_under_autocast(value) for name, value in conditions.items()}
     further = conditions if isinstance(conditions, tuple | list) else (conditions,)
-    return [derivative_input_under_autocast(value) for value in further], {}
+    return [half_to_float32_under_autocast(value) for value in further], {}
 
 
-def _rows(scores: Any, batch: int) -> Tensor:
+def _scores_by_example(scores: Any, batch: int) -> Tensor:
     """Return the critic's output as (batch, outputs per example)."""
     if not isinstance(scores, Tensor):
         raise LossError(
@@ -187,13 +189,13 @@ def _rows(scores: Any, batch: int) -> Tensor:
         )
     if scores.ndim == 0 or len(scores) != batch:
         raise LossError(
-            f"The critic returned shape {tuple(scores.shape)} for {counted(batch, 'example')}; return one row per example, "
+            f"The critic returned shape {tuple(scores.shape)} for {plural(batch, 'example')}; return one row per example, "
             "(batch,) or (batch, ...), not a mean over them."
         )
-    return _rows_of(scores)
+    return _flatten_per_example(scores)
 
 
-def _gradients(score: Tensor, points: list[Tensor]) -> list[Tensor]:
+def _gradients_at_points(score: Tensor, points: list[Tensor]) -> list[Tensor]:
     """Return the gradient at each point, zero at those that the critic does not use; it has to use one."""
     gradients: tuple[Tensor | None, ...] = (None,)
     if score.requires_grad:
@@ -207,12 +209,12 @@ def _gradients(score: Tensor, points: list[Tensor]) -> list[Tensor]:
     return [torch.zeros_like(point) if each is None else each for each, point in pairs]
 
 
-def _norm(gradients: Sequence[Tensor]) -> Tensor:
+def _gradient_norm_per_example(gradients: Sequence[Tensor]) -> Tensor:
     """Return the norm of each example's gradients taken as one vector; its own gradient at zero is zero, not NaN."""
-    rows = [_rows_of(full_precision_for_derivatives(gradient)) for gradient in gradients]
+    rows = [_flatten_per_example(half_to_float32(gradient)) for gradient in gradients]
     norms: list[Tensor] = [torch.linalg.vector_norm(each, dim=1) for each in rows]
     return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
 
 
-def _rows_of(tensor: Tensor) -> Tensor:
+def _flatten_per_example(tensor: Tensor) -> Tensor:
     return tensor.reshape(len(tensor), math.prod(tensor.shape[1:]))  # -1 does not do for no example

@@ -10,13 +10,13 @@ from torch import Tensor
 from truestep.core.errors import LossError, OptionError
 from truestep.core.modules import as_module
 from truestep.nn.derivatives.differentiated import (
-    DerivedFunction,
+    FunctionToDifferentiate,
     Patterns,
-    derivative_in_graph,
     derivative_parameters,
+    detach_if_grad_disabled,
     load_forward_mode_rules,
 )
-from truestep.nn.derivatives.undisturbed import undisturbed_derivatives
+from truestep.nn.derivatives.undisturbed import preserve_modules_while_deriving
 
 Names = Sequence[str] | None
 
@@ -39,17 +39,17 @@ def jvp(
         LossError: the function returns no floating-point tensor, or an input has no derivative.
         OptionError: `tangent` does not fit, or a parameter does not exist.
     """
-    what = DerivedFunction.of(function, inputs, parameters)
-    tangents = _fitting("tangent", tangent, what.primals, what.names)
+    what = FunctionToDifferentiate.of(function, inputs, parameters)
+    tangents = _vector_as_tuple_like_primals("tangent", tangent, what.primals, what.names)
     load_forward_mode_rules()
-    with what.full_precision():
+    with what.disable_autocast():
         try:
             pushed: Tensor = torch.func.jvp(what.call, what.primals, tangents)[1]
         except NotImplementedError:
             output, pull_back = torch.func.vjp(what.call, *what.primals)[:2]
             # The pull-back is linear in its argument, so that its own pull-back is the Jacobian itself.
             (pushed,) = torch.func.vjp(pull_back, torch.zeros_like(output))[1](tangents)
-    return derivative_in_graph(pushed)
+    return detach_if_grad_disabled(pushed)
 
 
 def vjp(
@@ -61,10 +61,10 @@ def vjp(
     alone. It is part of the graph while gradients are on. Arguments are those of `jvp`, except `cotangent`, a tensor of the
     output's shape. It returns a tensor for one input, a tuple for several, a dict by name for parameters.
     """
-    what = DerivedFunction.of(function, inputs, parameters)
-    with what.full_precision():
+    what = FunctionToDifferentiate.of(function, inputs, parameters)
+    with what.disable_autocast():
         output, pull_back = torch.func.vjp(what.call, *what.primals)[:2]
-        _check_fits("cotangent", cotangent, output, "the output")
+        _check_same_shape_as_primal("cotangent", cotangent, output, "the output")
         return what.pack(pull_back(cotangent.to(output.dtype)))
 
 
@@ -90,15 +90,17 @@ def hvp(
         )
     module = as_module(model, "ts.hvp")
     named = derivative_parameters(module, parameters)
-    vectors = _fitting("vector", vector, list(named.values()), list(named))
+    vectors = _vector_as_tuple_like_primals("vector", vector, list(named.values()), list(named))
     if frozen := [name for name, leaf in named.items() if not leaf.requires_grad]:
         raise OptionError(
             f"{', '.join(frozen[:6])} is frozen, and has no gradient. Choose others by parameters=, or ts.unfreeze it."
         )
     leaves = list(named.values())
     device = leaves[0].device
-    with torch.enable_grad(), undisturbed_derivatives(module, device, None):
-        gradients = torch.autograd.grad(_scalar(loss()), leaves, create_graph=True, materialize_grads=True)
+    with torch.enable_grad(), preserve_modules_while_deriving(module, device, None):
+        gradients = torch.autograd.grad(
+            _check_scalar_loss(loss()), leaves, create_graph=True, materialize_grads=True
+        )
         along = [(gradient * each).sum() for gradient, each in zip(gradients, vectors, strict=True)]
         slope = torch.stack(along).sum()
         if not slope.requires_grad:  # a loss that is linear in its parameters
@@ -107,7 +109,7 @@ def hvp(
     return dict(zip(named, products, strict=True))
 
 
-def _scalar(value: Any) -> Tensor:
+def _check_scalar_loss(value: Any) -> Tensor:
     if not isinstance(value, Tensor) or value.ndim or not value.requires_grad:
         what = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise LossError(
@@ -117,7 +119,9 @@ def _scalar(value: Any) -> Tensor:
     return value
 
 
-def _fitting(name: str, value: Any, primals: Sequence[Tensor], names: Names) -> tuple[Tensor, ...]:
+def _vector_as_tuple_like_primals(
+    name: str, value: Any, primals: Sequence[Tensor], names: Names
+) -> tuple[Tensor, ...]:
     """Return a user's vector as one tensor for each primal: it is a dict by name, where these have names."""
     if names is None:
         given = list(value) if isinstance(value, tuple | list) else [value]
@@ -133,11 +137,11 @@ def _fitting(name: str, value: Any, primals: Sequence[Tensor], names: Names) -> 
             raise OptionError(f"{', '.join(strange[:6])} is none of the parameters: {', '.join(names)}.")
         given, labels = [value[each] for each in names], [f"the parameter {each!r}" for each in names]
     for each, primal, label in zip(given, primals, labels, strict=True):
-        _check_fits(name, each, primal, label)
+        _check_same_shape_as_primal(name, each, primal, label)
     return tuple(each.to(primal.dtype) for each, primal in zip(given, primals, strict=True))
 
 
-def _check_fits(name: str, value: Any, like: Tensor, what: str) -> None:
+def _check_same_shape_as_primal(name: str, value: Any, like: Tensor, what: str) -> None:
     if not isinstance(value, Tensor) or value.shape != like.shape:
         got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise OptionError(f"{name} has {got}, and {what} has shape {tuple(like.shape)}; they must be alike.")

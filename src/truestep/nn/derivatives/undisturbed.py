@@ -17,11 +17,13 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from truestep.core.errors import LossError
-from truestep.core.modules import called_module, module_of
+from truestep.core.modules import called_module, original_module
 
 
 @contextmanager
-def undisturbed_derivatives(function: object, device: torch.device, purpose: str | None) -> Iterator[None]:
+def preserve_modules_while_deriving(
+    function: object, device: torch.device, purpose: str | None
+) -> Iterator[None]:
     """Until the end of the block modules run eagerly, in full precision, and on copies of their buffers.
 
     Attention runs by plain matrix products, since the fused kernels can't be differentiated twice, and recurrent layers by
@@ -31,35 +33,35 @@ def undisturbed_derivatives(function: object, device: torch.device, purpose: str
     Raises:
         LossError: a layer mixes the examples of a batch, and `purpose` says what can't be had then; None allows it.
     """
-    root = module_of(function)
-    buffers = _Buffers()
+    root = original_module(function)
+    buffers = _BufferCopies()
     for part in root.modules() if root is not None else ():
-        buffers.set_aside(part)
+        buffers.replace_buffers_by_copies(part)
 
-    def look(module: nn.Module, _: Any) -> None:
-        if purpose is not None and norm_mixes_examples(module):
-            raise LossError(_mixing_message(root, module, purpose))
-        buffers.set_aside(module)
+    def prepare_module(module: nn.Module, _: Any) -> None:
+        if purpose is not None and is_batch_norm_mixing_examples(module):
+            raise LossError(_batch_norm_mixing_message(root, module, purpose))
+        buffers.replace_buffers_by_copies(module)
 
     with ExitStack() as stack:
         stack.callback(buffers.put_back)
-        stack.callback(register_module_forward_pre_hook(look).remove)
+        stack.callback(register_module_forward_pre_hook(prepare_module).remove)
         stack.enter_context(derivatives_without_compiled_code())
-        stack.enter_context(_compiled_parts_are_quiet(called_module(function)))
-        stack.enter_context(without_autocast(device))
+        stack.enter_context(_ignore_compiled_hook_warning(called_module(function)))
+        stack.enter_context(autocast_disabled(device))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        stack.enter_context(derivatives_in_every_mode())
+        stack.enter_context(enable_all_derivative_modes())
         yield
 
 
-def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+def autocast_disabled(device: torch.device) -> AbstractContextManager[object]:
     """Return a block without autocast, on devices that have none too ("meta")."""
     if torch.amp.is_autocast_available(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
 
 
-def autocast_is_on(device: torch.device) -> bool:
+def is_autocast_on(device: torch.device) -> bool:
     """Whether autocast is on for a device."""
     return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
 
@@ -75,7 +77,7 @@ def derivatives_without_compiled_code() -> Iterator[None]:
 
 
 @contextmanager
-def _compiled_parts_are_quiet(called: nn.Module | None) -> Iterator[None]:
+def _ignore_compiled_hook_warning(called: nn.Module | None) -> Iterator[None]:
     """Leave out torch's warning that a hook for all modules fires twice for a compiled one: ours only looks."""
     if called is None or not any("_orig_mod" in part._modules for part in called.modules()):
         yield  # changing filters makes Python repeat every warning, so only where there is need
@@ -85,7 +87,7 @@ def _compiled_parts_are_quiet(called: nn.Module | None) -> Iterator[None]:
         yield
 
 
-def norm_mixes_examples(module: nn.Module) -> bool:
+def is_batch_norm_mixing_examples(module: nn.Module) -> bool:
     """Whether the layer's output for one example depends on the others: batch normalisation on the batch's statistics."""
     return isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
 
@@ -102,26 +104,26 @@ def check_differentiable(start: str, value: object, instead: str, *, complex_too
     raise LossError(f"{start} {what}, which has no derivative here. {instead}")
 
 
-def full_precision_for_derivatives(value: Any) -> Any:
+def half_to_float32(value: Any) -> Any:
     """Return a half-precision tensor as float32, anything else as it is."""
     half = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
     return value.float() if half else value
 
 
-def derivative_input_under_autocast(value: Any) -> Any:
+def half_to_float32_under_autocast(value: Any) -> Any:
     """Return a half-precision tensor as float32 where autocast is on, as autocast would cast it to anything; all else as it is."""
-    if isinstance(value, Tensor) and autocast_is_on(value.device):
-        return full_precision_for_derivatives(value)
+    if isinstance(value, Tensor) and is_autocast_on(value.device):
+        return half_to_float32(value)
     return value
 
 
-class _Buffers:
+class _BufferCopies:
     """Buffers of modules that have a copy in their place."""
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[nn.Module, dict[str, Tensor | None]]] = {}
 
-    def set_aside(self, module: nn.Module) -> None:
+    def replace_buffers_by_copies(self, module: nn.Module) -> None:
         """Let the module work on copies of its own buffers."""
         if id(module) in self._kept or not module._buffers:
             return
@@ -135,8 +137,12 @@ class _Buffers:
             module._buffers.update(buffers)
 
 
-def _mixing_message(root: nn.Module | None, layer: nn.Module, purpose: str) -> str:
-    names = [repr(name) for name, part in root.named_modules() if norm_mixes_examples(part)] if root else []
+def _batch_norm_mixing_message(root: nn.Module | None, layer: nn.Module, purpose: str) -> str:
+    names = (
+        [repr(name) for name, part in root.named_modules() if is_batch_norm_mixing_examples(part)]
+        if root
+        else []
+    )
     what = f"{', '.join(names[:6])} ({type(layer).__name__})" if names else repr(layer)
     return (
         f"Batch normalisation in training mode, {what}, mixes the examples of a batch: an output depends on all inputs, so "
@@ -149,17 +155,17 @@ _CELLS = frozenset({torch.lstm_cell, torch.gru_cell, torch.rnn_tanh_cell, torch.
 
 
 @contextmanager
-def derivatives_in_every_mode() -> Iterator[None]:
+def enable_all_derivative_modes() -> Iterator[None]:
     """Until the end of the block what runs has right derivatives in forward and reverse mode, of any order, and in batches."""
     before = torch._C._is_fwd_grad_enabled()
     try:
-        with _Replacing():
+        with _ReplacementFunctionMode():
             yield
     finally:
         torch._C._set_fwd_grad_enabled(before)
 
 
-class _Replacing(TorchFunctionMode):
+class _ReplacementFunctionMode(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., Any],
@@ -172,7 +178,7 @@ class _Replacing(TorchFunctionMode):
             torch._C._set_fwd_grad_enabled(args[0])
         elif func in _RECURRENT or func in _CELLS:
             with _native_kernels():
-                return func(*_one_state_for_each(args), **kwargs)
+                return func(*_expand_initial_rnn_state(args), **kwargs)
         elif func in _RULES:
             return _RULES[func](*args, **kwargs)
         elif func is F.normalize and kwargs.get("out") is not None:  # spectral norm, into its buffers
@@ -193,7 +199,7 @@ def _native_kernels() -> Iterator[None]:
         torch._C._set_cudnn_enabled(before[1])
 
 
-def _one_state_for_each(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def _expand_initial_rnn_state(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Give a recurrent layer a first state for each example that `vmap` runs, since its kernel adds to it in place."""
     inputs, further = arguments[0], list(arguments[1:])
     packed = isinstance(further[0], Tensor) and not further[0].is_floating_point()
@@ -211,7 +217,7 @@ def _one_state_for_each(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return inputs, *further
 
 
-def _distances(x1: Tensor, x2: Tensor, p: float = 2.0, *further: Any, **named: Any) -> Tensor:
+def _differentiable_cdist(x1: Tensor, x2: Tensor, p: float = 2.0, *further: Any, **named: Any) -> Tensor:
     """As `torch.cdist`, which has no forward and no second derivative, and whose batched derivative is wrong."""
     alike = x1.shape[-1:] == x2.shape[-1:] and x1.dtype == x2.dtype and min(x1.ndim, x2.ndim) > 1
     # Otherwise torch raises, or counts what differs (p=0), whose derivative is 0 everywhere.
@@ -222,7 +228,7 @@ def _distances(x1: Tensor, x2: Tensor, p: float = 2.0, *further: Any, **named: A
     return distances
 
 
-def _parametric_relu(values: Tensor, weight: Tensor) -> Tensor:
+def _differentiable_prelu(values: Tensor, weight: Tensor) -> Tensor:
     """As `torch.prelu`, whose derivative by the weight fails for many vectors at once."""
     channels = values.shape[1] if values.ndim > 1 else 1
     if not isinstance(weight, Tensor) or weight.ndim > 1 or weight.numel() not in (1, channels):
@@ -233,7 +239,7 @@ def _parametric_relu(values: Tensor, weight: Tensor) -> Tensor:
     return torch.where(values > 0, values, slopes * below)
 
 
-def _instance_norm(*arguments: Any, **named: Any) -> Tensor:
+def _instance_norm_without_buffers(*arguments: Any, **named: Any) -> Tensor:
     """As `F.instance_norm`, without the running statistics that it only writes to."""
     given = signature(F.instance_norm).bind(*arguments, **named).arguments
     if given.get("use_input_stats", True):
@@ -241,7 +247,7 @@ def _instance_norm(*arguments: Any, **named: Any) -> Tensor:
     return F.instance_norm(**given)
 
 
-def _embedding_bag(*arguments: Any, **named: Any) -> Tensor:
+def _differentiable_embedding_bag(*arguments: Any, **named: Any) -> Tensor:
     """As `F.embedding_bag` of bags of one size, which torch can't differentiate by anything beside its table."""
     bound = signature(F.embedding_bag).bind(*arguments, **named)
     bound.apply_defaults()
@@ -256,8 +262,8 @@ def _embedding_bag(*arguments: Any, **named: Any) -> Tensor:
 
 
 _RULES: dict[Callable[..., Any], Callable[..., Tensor]] = {
-    torch.cdist: _distances,
-    torch.prelu: _parametric_relu,
-    F.instance_norm: _instance_norm,
-    F.embedding_bag: _embedding_bag,
+    torch.cdist: _differentiable_cdist,
+    torch.prelu: _differentiable_prelu,
+    F.instance_norm: _instance_norm_without_buffers,
+    F.embedding_bag: _differentiable_embedding_bag,
 }

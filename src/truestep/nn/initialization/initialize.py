@@ -13,14 +13,14 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.utils.parametrizations import _SpectralNorm
 
 from truestep.core.errors import OptionError, check_number
-from truestep.core.random_streams import torch_streams_put_back
+from truestep.core.random_streams import preserve_torch_rng
 from truestep.core.results import RenderableType, Result, result_table
 from truestep.nn.activations import Activation, activation_gain
-from truestep.nn.initialization.preceding import UNKNOWN, ActivationBefore, preceding_activations
+from truestep.nn.initialization.preceding import UNKNOWN, PrecedingActivation, preceding_activations
 from truestep.nn.initialization.rules import (
     PRESETS,
-    InitRule,
     InitSlot,
+    MatchedInitRule,
     Rule,
     Rules,
     check_init_rules,
@@ -40,11 +40,11 @@ _POWER_ITERATIONS = 15
 
 
 @dataclass(frozen=True)
-class InitialFill:
+class InitializationPlan:
     """What will be written to a tensor: its rule, the activation before its layer and the gain for it, a factor."""
 
     slot: InitSlot
-    chosen: InitRule
+    chosen: MatchedInitRule
     activation: str | None
     gain: float | None
     factor: float
@@ -52,7 +52,7 @@ class InitialFill:
 
 
 @torch.no_grad()
-def draw_initial_values(plan: InitialFill, generator: torch.Generator | None) -> tuple[Tensor, str]:
+def draw_initial_values(plan: InitializationPlan, generator: torch.Generator | None) -> tuple[Tensor, str]:
     """Return new values for a tensor, drawn in float32 at least, so that the type changes rounding only; and by which rule."""
     slot, rule, old = plan.slot, plan.chosen.rule, plan.slot.value
     if old.is_meta or old.is_complex():
@@ -71,15 +71,15 @@ def draw_initial_values(plan: InitialFill, generator: torch.Generator | None) ->
             # torch's order of gates is input, forget, cell, output.
             value[value.shape[0] // 4 : value.shape[0] // 2] = 1.0
     elif not isinstance(rule, str):
-        _call(rule, value, generator)
+        _call_custom_init_rule(rule, value, generator)
     elif rule != "zeros":
-        done = _draw(slot, rule, plan.gain, value, generator)
+        done = _fill_by_preset(slot, rule, plan.gain, value, generator)
     for row in plan.padding_rows:
         value[row] = 0.0
     return value if slot.is_bias else value.mul_(plan.factor), done
 
 
-def _draw(
+def _fill_by_preset(
     slot: InitSlot, rule: str, gain: float | None, value: Tensor, generator: torch.Generator | None
 ) -> str:
     """Fill a tensor by a preset; return the rule that was followed, since some roles have one of their own."""
@@ -101,9 +101,11 @@ def _draw(
     return "orthogonal" if orthogonal else rule
 
 
-def _call(rule: Callable[[Tensor], Any], value: Tensor, generator: torch.Generator | None) -> None:
+def _call_custom_init_rule(
+    rule: Callable[[Tensor], Any], value: Tensor, generator: torch.Generator | None
+) -> None:
     """Call the user's function, which draws from torch's own stream: that one is seeded by `generator` meanwhile."""
-    with nullcontext() if generator is None else torch_streams_put_back([value]):
+    with nullcontext() if generator is None else preserve_torch_rng([value]):
         if generator is not None:
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator, device=generator.device)))
         returned = rule(value)
@@ -220,8 +222,8 @@ def initialize(
     for selector in scale or ():
         layer_selectors([selector], model)
     rules = check_init_rules(rules, model, found)
-    plans, tied = _plan(model, found, rules, activation, scale or {})
-    tensors = tuple(_write(plan, generator) for plan in plans)
+    plans, tied = _plan_initialization(model, found, rules, activation, scale or {})
+    tensors = tuple(_draw_and_assign(plan, generator) for plan in plans)
     written = {plan.slot.module for plan in plans}
     for name, norm in norms.items():
         slot = InitSlot(name, norm, "weight", "scale")  # which it would have
@@ -231,32 +233,32 @@ def initialize(
     return Initialization(tensors=tensors, tied=tied, left=_uninitialized_tensors(model, found, done))
 
 
-def _plan(
+def _plan_initialization(
     model: nn.Module,
     found: list[InitSlot],
     rules: Rules,
     activation: Activation | None,
     scale: Mapping[str, float],
-) -> tuple[list[InitialFill], dict[str, str]]:
-    candidates: dict[int, list[tuple[InitSlot, InitRule]]] = {}
+) -> tuple[list[InitializationPlan], dict[str, str]]:
+    candidates: dict[int, list[tuple[InitSlot, MatchedInitRule]]] = {}
     for slot in found:
         chosen = init_rule_for(rules, slot)
         if chosen is not None and (chosen.nearness > 1 or not slot.is_frozen):
             candidates.setdefault(id(slot.held), []).append((slot, chosen))
     before = preceding_activations(model)
-    fallback = ActivationBefore(activation) if activation is not None else UNKNOWN
-    plans: list[InitialFill] = []
+    fallback = PrecedingActivation(activation) if activation is not None else UNKNOWN
+    plans: list[InitializationPlan] = []
     tied: dict[str, str] = {}
     for same in candidates.values():
         # A weight that is an embedding and a matrix gets the matrix's size: logits of an embedding's would be far too large.
         slot, chosen = max(same, key=lambda pair: (pair[1].nearness, pair[0].role != "embedding"))
         tied |= {other.name: slot.name for other, _ in same if other is not slot}
         known = before.get(slot.layer, UNKNOWN)
-        name, gain = _gain(slot, chosen, known if known.known else fallback)
+        name, gain = _activation_name_and_gain(slot, chosen, known if known.known else fallback)
         factors = [each for like, each in scale.items() if layer_matches(like, slot.layer, slot.module)]
         rows = {getattr(other.module, "padding_idx", None) for other, _ in same}
         padding = frozenset(row for row in rows if row is not None)
-        plans.append(InitialFill(slot, chosen, name, gain, [1.0, *factors][-1], padding))
+        plans.append(InitializationPlan(slot, chosen, name, gain, [1.0, *factors][-1], padding))
     if unknown := [plan.slot.layer for plan in plans if plan.activation == "unknown"]:
         raise OptionError(
             f"Which activation comes before {', '.join(unknown)} can't be read from the model, and the rule needs it: after "
@@ -265,18 +267,20 @@ def _plan(
     return plans, tied
 
 
-def _gain(slot: InitSlot, chosen: InitRule, before: ActivationBefore) -> tuple[str | None, float | None]:
+def _activation_name_and_gain(
+    slot: InitSlot, chosen: MatchedInitRule, before: PrecedingActivation
+) -> tuple[str | None, float | None]:
     """Return the name of the activation before a tensor's layer and the gain for it; None where the rule needs none."""
     if slot.role != "weight" or not isinstance(chosen.rule, str) or not PRESETS[chosen.rule].uses_gain:
         return None, None
     if isinstance(slot.module, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention):
-        before = ActivationBefore()
+        before = PrecedingActivation()
     if not before.known:
         return before.name, None
     return before.name, 1.0 if before.activation is None else activation_gain(before.activation)
 
 
-def _write(plan: InitialFill, generator: torch.Generator | None) -> InitializedTensor:
+def _draw_and_assign(plan: InitializationPlan, generator: torch.Generator | None) -> InitializedTensor:
     value, rule = draw_initial_values(plan, generator)
     assign_initial_values(plan.slot, value)
     return InitializedTensor(

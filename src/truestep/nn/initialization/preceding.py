@@ -34,7 +34,7 @@ _FUNCTIONS: dict[str, Activation] = {name: getattr(F, name) for name in _ACTIVAT
 
 
 @dataclass(frozen=True)
-class ActivationBefore:
+class PrecedingActivation:
     """What made a layer's inputs: an activation, nothing that counts (None), or `known=False`."""
 
     activation: Activation | None = None
@@ -50,26 +50,28 @@ class ActivationBefore:
         return getattr(self.activation, "__name__", "") or type(self.activation).__name__
 
 
-UNKNOWN = ActivationBefore(known=False)
+UNKNOWN = PrecedingActivation(known=False)
 
 
-def preceding_activations(model: nn.Module) -> dict[str, ActivationBefore]:
+def preceding_activations(model: nn.Module) -> dict[str, PrecedingActivation]:
     """Return for each layer, by name, the activation whose output it takes; layers that are missing are unknown.
 
     The model's forward is traced by torch.fx, which calls it with stand-ins for tensors. Where it can't be traced, what
     stands in an `nn.Sequential` is still known.
     """
-    if wrapped := _wrapped(model):
+    if wrapped := _name_of_wrapped_module(model):
         inner = preceding_activations(model._modules[wrapped])  # type: ignore[arg-type]
         return {f"{wrapped}.{name}".rstrip("."): before for name, before in inner.items()}
     if not any(True for _ in model.children()):
-        return {"": ActivationBefore()}
-    graph = _trace(model)
-    found = _in_sequences(model) if graph is None else _in_graph(model, graph)
-    return {**found, **_in_torchs_own(model)}
+        return {"": PrecedingActivation()}
+    graph = _trace_with_fx(model)
+    found = (
+        _preceding_in_sequentials(model) if graph is None else _preceding_activations_in_graph(model, graph)
+    )
+    return {**found, **_preceding_in_transformer_layers(model)}
 
 
-def _wrapped(model: nn.Module) -> str | None:
+def _name_of_wrapped_module(model: nn.Module) -> str | None:
     """Return the name of the module that a wrapper calls, whose own forward torch.fx can't follow."""
     parallel = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
     return "_orig_mod" if "_orig_mod" in model._modules else "module" if parallel else None
@@ -82,7 +84,7 @@ class _LayerTracer(fx.Tracer):
         return isinstance(m, VanillaDropout) or super().is_leaf_module(m, module_qualified_name)
 
 
-def _trace(model: nn.Module) -> fx.Graph | None:
+def _trace_with_fx(model: nn.Module) -> fx.Graph | None:
     """Return the graph of the model's forward, or None where torch.fx can't trace it."""
     with restoring_module(model):  # a forward may draw, and write to buffers
         try:
@@ -91,83 +93,83 @@ def _trace(model: nn.Module) -> fx.Graph | None:
             return None
 
 
-def _in_graph(model: nn.Module, graph: fx.Graph) -> dict[str, ActivationBefore]:
+def _preceding_activations_in_graph(model: nn.Module, graph: fx.Graph) -> dict[str, PrecedingActivation]:
     modules = dict(model.named_modules(remove_duplicate=False))
     names = {module: name for name, module in model.named_modules()}
-    seen: dict[str, dict[str, ActivationBefore]] = {}
+    seen: dict[str, dict[str, PrecedingActivation]] = {}
     for node in graph.nodes:
         if node.op == "call_module":
-            before = {each.name: each for each in _inputs_from(node, modules, set())}
+            before = {each.name: each for each in _sources_of_node_inputs(node, modules, set())}
             seen.setdefault(names[modules[str(node.target)]], {}).update(before)
     return {name: next(iter(kinds.values())) if len(kinds) == 1 else UNKNOWN for name, kinds in seen.items()}
 
 
-def _inputs_from(
+def _sources_of_node_inputs(
     node: fx.Node, modules: dict[str, nn.Module], seen: set[fx.Node]
-) -> Iterator[ActivationBefore]:
+) -> Iterator[PrecedingActivation]:
     """Yield what made each of the node's inputs."""
     for source in node.all_input_nodes:
         if source in seen:
             continue
         seen.add(source)
-        activation = _activation(source, modules)
+        activation = _activation_of_node(source, modules)
         if activation is not None:
-            yield ActivationBefore(activation)
-        elif _passes(source, modules):
-            yield from _inputs_from(source, modules, seen)
+            yield PrecedingActivation(activation)
+        elif _is_pass_through_node(source, modules):
+            yield from _sources_of_node_inputs(source, modules, seen)
         else:
-            yield ActivationBefore()
+            yield PrecedingActivation()
 
 
-def _activation(node: fx.Node, modules: dict[str, nn.Module]) -> Activation | None:
+def _activation_of_node(node: fx.Node, modules: dict[str, nn.Module]) -> Activation | None:
     if node.op == "call_module":
         module = modules[str(node.target)]
         return module if isinstance(module, ELEMENTWISE) else None
-    function = _FUNCTIONS.get(_name(node).rstrip("_"))
+    function = _FUNCTIONS.get(_node_function_name(node).rstrip("_"))
     options = {key: value for key, value in node.kwargs.items() if key not in {"input", "inplace"}}
     if function is None or any(isinstance(each, fx.Node) for each in (*node.args[1:], *options.values())):
         return None
 
     @wraps(function)
-    def applied(values: Tensor) -> Tensor:
+    def apply_with_options(values: Tensor) -> Tensor:
         return function(values, *node.args[1:], **options)
 
-    return applied
+    return apply_with_options
 
 
-def _passes(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+def _is_pass_through_node(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     if node.op == "call_module":
         return isinstance(modules[str(node.target)], _PASSES)
-    return node.op in {"call_function", "call_method"} and _name(node) in _PASSING_NAMES
+    return node.op in {"call_function", "call_method"} and _node_function_name(node) in _PASSING_NAMES
 
 
-def _name(node: fx.Node) -> str:
+def _node_function_name(node: fx.Node) -> str:
     if node.op == "call_method":
         return str(node.target)
     return getattr(node.target, "__name__", "") if node.op == "call_function" else ""
 
 
-def _in_sequences(model: nn.Module) -> dict[str, ActivationBefore]:
+def _preceding_in_sequentials(model: nn.Module) -> dict[str, PrecedingActivation]:
     found = {}
     for path, sequence in model.named_modules():
         if isinstance(sequence, nn.Sequential):
-            before = ActivationBefore() if not path else UNKNOWN
+            before = PrecedingActivation() if not path else UNKNOWN
             for name, layer in sequence.named_children():
                 found[layer_tensor_name(path, name)] = before
                 if isinstance(layer, ELEMENTWISE):
-                    before = ActivationBefore(layer)
+                    before = PrecedingActivation(layer)
                 elif not isinstance(layer, _PASSES):
-                    before = UNKNOWN if isinstance(layer, nn.Sequential) else ActivationBefore()
+                    before = UNKNOWN if isinstance(layer, nn.Sequential) else PrecedingActivation()
     return found
 
 
-def _in_torchs_own(model: nn.Module) -> dict[str, ActivationBefore]:
+def _preceding_in_transformer_layers(model: nn.Module) -> dict[str, PrecedingActivation]:
     """Return what torch's transformer layers do, which fx takes as a whole."""
     found = {}
     for path, module in model.named_modules():
         if isinstance(module, nn.MultiheadAttention):
-            found[layer_tensor_name(path, "out_proj")] = ActivationBefore()
+            found[layer_tensor_name(path, "out_proj")] = PrecedingActivation()
         elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-            found[layer_tensor_name(path, "linear1")] = ActivationBefore()
-            found[layer_tensor_name(path, "linear2")] = ActivationBefore(module.activation)
+            found[layer_tensor_name(path, "linear1")] = PrecedingActivation()
+            found[layer_tensor_name(path, "linear2")] = PrecedingActivation(module.activation)
     return found

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from truestep.core.errors import OptionError, nearest_names
+from truestep.core.errors import OptionError, names_hint
 from truestep.core.modules import NORMS, restoring_module
-from truestep.nn.layers import LayerTensor, layer_names_like, layer_selectors
+from truestep.nn.layers import LayerTensor, layer_selectors, match_layer_names
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _PRODUCTS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
@@ -86,13 +86,13 @@ class InitSlot(LayerTensor):
 def init_slots(model: nn.Module) -> Iterator[InitSlot]:
     """Yield the tensors of layers whose kind is known, in the model's order."""
     for layer, module in model.named_modules():
-        for tensor, role, chunks in _tensors(module):
+        for tensor, role, chunks in _initializable_tensors(module):
             slot = InitSlot(layer, module, tensor, role, chunks)
             if slot.is_parametrized or module._parameters.get(tensor) is not None:
                 yield slot
 
 
-def _tensors(module: nn.Module) -> Iterator[tuple[str, str, int]]:
+def _initializable_tensors(module: nn.Module) -> Iterator[tuple[str, str, int]]:
     if isinstance(module, _PRODUCTS):
         yield from (("weight", "weight", 1), ("bias", "bias", 1))
     elif isinstance(module, _EMBEDDINGS):
@@ -103,10 +103,10 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, str, int]]:
         yield from (("in_proj_weight", "weight", 3), ("in_proj_bias", "bias", 1))
         yield from ((f"{part}_proj_weight", "weight", 1) for part in "qkv")
     elif isinstance(module, _RECURRENT):
-        yield from _recurrent(module)
+        yield from _recurrent_tensors(module)
 
 
-def _recurrent(module: nn.Module) -> Iterator[tuple[str, str, int]]:
+def _recurrent_tensors(module: nn.Module) -> Iterator[tuple[str, str, int]]:
     is_lstm = isinstance(module, nn.LSTM | nn.LSTMCell)
     gates = 4 if is_lstm else 3 if isinstance(module, nn.GRU | nn.GRUCell) else 1
     names = (("weight_ih", "weight_hh", "bias_ih", "bias_hh"),)
@@ -132,16 +132,16 @@ class InitPreset:
     embedding_std: float = 1.0  # a row that is looked up is a product with a one-hot vector: one input
 
 
-def _normal(value: Tensor, std: float, generator: torch.Generator | None) -> None:
+def _fill_normal(value: Tensor, std: float, generator: torch.Generator | None) -> None:
     value.normal_(0.0, std, generator=generator)
 
 
-def _uniform(value: Tensor, std: float, generator: torch.Generator | None) -> None:
+def _fill_uniform(value: Tensor, std: float, generator: torch.Generator | None) -> None:
     bound = math.sqrt(3.0) * std
     value.uniform_(-bound, bound, generator=generator)
 
 
-def _truncated(value: Tensor, std: float, generator: torch.Generator | None) -> None:
+def _fill_truncated_normal(value: Tensor, std: float, generator: torch.Generator | None) -> None:
     nn.init.trunc_normal_(value, 0.0, std, -2 * std, 2 * std, generator=generator)
 
 
@@ -154,16 +154,19 @@ def _xavier_std(fans: Fans, gain: float) -> float:
 
 
 PRESETS: dict[str, InitPreset] = {
-    "kaiming": InitPreset(_kaiming_std, _normal),
-    "kaiming_uniform": InitPreset(_kaiming_std, _uniform),
-    "xavier": InitPreset(_xavier_std, _normal),
-    "xavier_uniform": InitPreset(_xavier_std, _uniform),
-    "lecun": InitPreset(lambda fans, _gain: _kaiming_std(fans, 1.0), _normal, uses_gain=False),
+    "kaiming": InitPreset(_kaiming_std, _fill_normal),
+    "kaiming_uniform": InitPreset(_kaiming_std, _fill_uniform),
+    "xavier": InitPreset(_xavier_std, _fill_normal),
+    "xavier_uniform": InitPreset(_xavier_std, _fill_uniform),
+    "lecun": InitPreset(lambda fans, _gain: _kaiming_std(fans, 1.0), _fill_normal, uses_gain=False),
     "orthogonal": InitPreset(lambda _fans, gain: gain, nn.init.orthogonal_),
     "truncated_normal": InitPreset(
-        lambda _fans, _gain: TRUNCATED_STD, _truncated, uses_gain=False, embedding_std=TRUNCATED_STD
+        lambda _fans, _gain: TRUNCATED_STD,
+        _fill_truncated_normal,
+        uses_gain=False,
+        embedding_std=TRUNCATED_STD,
     ),
-    "zeros": InitPreset(lambda _fans, _gain: 0.0, _normal, uses_gain=False),
+    "zeros": InitPreset(lambda _fans, _gain: 0.0, _fill_normal, uses_gain=False),
 }
 
 _TENSOR = re.compile(r"(weight|bias)(_(ih|hh|hr)(_l(\d+|\*).*)?)?|in_proj_(weight|bias)|[qkv]_proj_weight")
@@ -173,7 +176,7 @@ Rules = Mapping[type[nn.Module] | str, Rule]
 
 
 @dataclass(frozen=True)
-class InitRule:
+class MatchedInitRule:
     """A rule for a tensor, and how near it came: by kind (1), by its layer's name (2), by its own name (3)."""
 
     rule: Rule
@@ -191,12 +194,12 @@ def check_init_rules(rules: Rule | Rules, model: nn.Module, slots: list[InitSlot
         rules = {nn.Module: rules}
     for rule in rules.values():
         if isinstance(rule, str) and rule not in PRESETS:
-            raise OptionError(f"No initialisation is called {rule!r}. {nearest_names(rule, PRESETS)}")
+            raise OptionError(f"No initialisation is called {rule!r}. {names_hint(rule, PRESETS)}")
         if not isinstance(rule, str) and (isinstance(rule, type) or not callable(rule)):
             raise OptionError(f"A rule is a name or a function of a tensor (nn.init.dirac_); got {rule!r}.")
-    of_tensors = [each for each in rules if isinstance(each, str) and _is_tensors(each)]
+    of_tensors = [each for each in rules if isinstance(each, str) and _is_tensor_name_pattern(each)]
     for pattern in of_tensors:
-        layer_names_like(pattern, [slot.name for slot in slots], "tensor that can be initialised")
+        match_layer_names(pattern, [slot.name for slot in slots], "tensor that can be initialised")
     if not rules:
         layer_selectors([], model)
     for selector in rules:  # a rule that nothing follows would be ignored in silence
@@ -205,21 +208,21 @@ def check_init_rules(rules: Rule | Rules, model: nn.Module, slots: list[InitSlot
     return rules
 
 
-def _is_tensors(pattern: str) -> bool:
+def _is_tensor_name_pattern(pattern: str) -> bool:
     """Tell whether a pattern names tensors rather than layers: its last part is a tensor's name, not a wildcard."""
     return _TENSOR.fullmatch(pattern.rpartition(".")[2]) is not None
 
 
-def init_rule_for(rules: Rules, slot: InitSlot) -> InitRule | None:
+def init_rule_for(rules: Rules, slot: InitSlot) -> MatchedInitRule | None:
     """Return the rule for a tensor, or None."""
     by_name = [(pattern, rule) for pattern, rule in rules.items() if isinstance(pattern, str)]
     for pattern, rule in reversed(by_name):
-        if _is_tensors(pattern) and fnmatchcase(slot.name, pattern):
-            return InitRule(rule, 3)
+        if _is_tensor_name_pattern(pattern) and fnmatchcase(slot.name, pattern):
+            return MatchedInitRule(rule, 3)
     for pattern, rule in reversed(by_name):
-        if not _is_tensors(pattern) and fnmatchcase(slot.layer, pattern):
-            return InitRule(rule, 2)
+        if not _is_tensor_name_pattern(pattern) and fnmatchcase(slot.layer, pattern):
+            return MatchedInitRule(rule, 2)
     for kind in type_before_parametrizations(slot.module).__mro__:
         if kind in rules:
-            return InitRule(rules[kind], 1)
+            return MatchedInitRule(rules[kind], 1)
     return None

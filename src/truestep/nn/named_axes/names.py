@@ -34,9 +34,9 @@ POINTWISE = frozenset(
 )
 
 
-def read_axis_names(names: str | Iterable[str]) -> Names:
+def split_axis_names(names: str | Iterable[str]) -> Names:
     """Return the names in "N C H W" or ("N", "C", "H", "W"); each a Python identifier, none twice."""
-    found = tuple(names.split()) if isinstance(names, str) else as_axis_names(names)
+    found = tuple(names.split()) if isinstance(names, str) else check_axis_names(names)
     for name in found:
         if not isinstance(name, str) or not name.isidentifier():
             raise ValueError(
@@ -51,7 +51,7 @@ def read_axis_names(names: str | Iterable[str]) -> Names:
     return found
 
 
-def as_axis_names(names: Iterable[str]) -> Names:
+def check_axis_names(names: Iterable[str]) -> Names:
     """Return names that are given one by one, in their order."""
     if isinstance(names, set | frozenset) or not isinstance(names, Iterable):
         why = "a set has no order" if isinstance(names, set | frozenset) else f"got {names!r}"
@@ -64,7 +64,7 @@ def parse_axis_names(names: tuple[Any, ...]) -> list[str]:
     given = names[0] if len(names) == 1 and names[0] is not ... else names
     if not names:
         raise ValueError("Give the axes in their order, as one text with spaces: 'N C H W'.")
-    found: Sequence[Any] = given.split() if isinstance(given, str) else as_axis_names(given)
+    found: Sequence[Any] = given.split() if isinstance(given, str) else check_axis_names(given)
     return ["..." if name is ... else name for name in found]
 
 
@@ -76,7 +76,7 @@ def axes_text(sizes: Mapping[str, int]) -> str:
 def find_axes(names: str | Iterable[str], sizes: Mapping[str, int]) -> list[int]:
     """Return the positions of `names` among those of `sizes`."""
     order = list(sizes)
-    wanted = read_axis_names(names)
+    wanted = split_axis_names(names)
     missing = [name for name in wanted if name not in sizes]
     if missing:
         raise ValueError(f"There is no axis {', '.join(missing)} in {axes_text(sizes)}.")
@@ -95,7 +95,7 @@ def check_axes_match(every: Sequence[Mapping[str, int]]) -> None:
             )
 
 
-def joined_axis_names(every: Sequence[Mapping[str, int]]) -> Names:
+def union_of_axis_names(every: Sequence[Mapping[str, int]]) -> Names:
     """Return all names: those of the operand with most axes, then what the others add, in their order."""
     longest = max(every, key=len)
     return tuple(dict.fromkeys([*longest, *(name for one in every for name in one)]))

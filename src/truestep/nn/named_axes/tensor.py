@@ -10,16 +10,16 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from truestep.core.wording import a_type, counted
+from truestep.core.wording import a_type, plural
 from truestep.nn.named_axes.names import (
     POINTWISE,
     Names,
     axes_text,
     check_axes_match,
     find_axes,
-    joined_axis_names,
     parse_axis_names,
-    read_axis_names,
+    split_axis_names,
+    union_of_axis_names,
 )
 
 Number = int | float | complex
@@ -30,52 +30,54 @@ def named(tensor: Tensor, names: str | Iterable[str]) -> "Named":
     """Return `tensor` with a name for each axis: `ts.named(images, "N C H W")`. Nothing is copied."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"ts.named takes a tensor, got {type(tensor).__name__}.")
-    found = read_axis_names(names)
+    found = split_axis_names(names)
     if len(found) != tensor.ndim:
         raise ValueError(
             f"The tensor has shape {tuple(tensor.shape)}, "
-            f"{counted(tensor.ndim, 'axis', 'axes')}, and got {counted(len(found), 'name')}: {' '.join(found)}. "
+            f"{plural(tensor.ndim, 'axis', 'axes')}, and got {plural(len(found), 'name')}: {' '.join(found)}. "
             "Give one name for each axis."
         )
     return Named(tensor, found)
 
 
-def _operator(function: Callable[..., Any], *, reverse: bool = False) -> Callable[..., "Named"]:
-    def operate(one: "Named", *other: Any) -> "Named":
+def _make_operator(function: Callable[..., Any], *, reverse: bool = False) -> Callable[..., "Named"]:
+    def apply_operator(one: "Named", *other: Any) -> "Named":
         if not all(isinstance(each, Named | Tensor | numbers.Number) for each in other):
             return NotImplemented  # type: ignore[no-any-return]  # Python's way to ask the other side
-        return _pointwise(function, (*other, one) if reverse else (one, *other), {})
+        return _apply_elementwise(function, (*other, one) if reverse else (one, *other), {})
 
-    return operate
+    return apply_operator
 
 
-def _refused(why: str) -> Callable[..., NoReturn]:
-    def refuse(self: "Named", *_: Any, **__: Any) -> NoReturn:
+def _make_refusing_method(why: str) -> Callable[..., NoReturn]:
+    def refuse_operation(self: "Named", *_: Any, **__: Any) -> NoReturn:
         raise TypeError(f"{axes_text(self.sizes)} {why}")
 
-    return refuse
+    return refuse_operation
 
 
-def _reduction(function: Callable[..., Tensor], what: str) -> Callable[..., "Named"]:
-    def reduce(self: "Named", names: str | Iterable[str] | None = None, **options: Any) -> "Named":
+def _make_reduction(function: Callable[..., Tensor], what: str) -> Callable[..., "Named"]:
+    def reduce_axes(self: "Named", names: str | Iterable[str] | None = None, **options: Any) -> "Named":
         places = range(len(self.names)) if names is None else find_axes(names, self.sizes)
         if names is not None and not places:
             raise ValueError(f"Got no name of {axes_text(self.sizes)}. Leave the argument out for all axes.")
         kept = tuple(name for place, name in enumerate(self.names) if place not in places)
         return Named(function(self.tensor, dim=tuple(places), **options), kept)
 
-    reduce.__name__ = function.__name__
-    reduce.__doc__ = f'Return {what} over axes (`x.sum("H W")`), or over all.'
-    return reduce
+    reduce_axes.__name__ = function.__name__
+    reduce_axes.__doc__ = f'Return {what} over axes (`x.sum("H W")`), or over all.'
+    return reduce_axes
 
 
-def _reduction_along_axis(function: Callable[..., Tensor], what: str) -> Callable[["Named", str], "Named"]:
-    def along(self: "Named", name: str) -> "Named":
+def _make_single_axis_reduction(
+    function: Callable[..., Tensor], what: str
+) -> Callable[["Named", str], "Named"]:
+    def reduce_axis(self: "Named", name: str) -> "Named":
         (place,) = find_axes([name], self.sizes)
         return Named(function(self.tensor, place), self.names)
 
-    along.__name__, along.__doc__ = function.__name__, f"Return {what} along an axis."
-    return along
+    reduce_axis.__name__, reduce_axis.__doc__ = function.__name__, f"Return {what} along an axis."
+    return reduce_axis
 
 
 class Named:
@@ -149,7 +151,7 @@ class Named:
 
     def flatten(self, names: str | Iterable[str], into: str) -> "Named":
         """Return this with several axes made into one, the last of `names` running fastest, at the place of the first of them."""
-        merged = read_axis_names(names)
+        merged = split_axis_names(names)
         find_axes(merged, self.sizes)
         if not merged:
             raise ValueError(f"flatten got no names. Name at least one axis of {axes_text(self.sizes)}.")
@@ -189,10 +191,10 @@ class Named:
             )
         result = self
         for name, one in index.items():
-            result = result._index(name, one)
+            result = result._index_axis(name, one)
         return result
 
-    def _index(self, name: str, index: Index) -> "Named":
+    def _index_axis(self, name: str, index: Index) -> "Named":
         (place,) = find_axes([name], self.sizes)
         size = self.sizes[name]
         if isinstance(index, bool) or not isinstance(index, int | slice | list | tuple | Tensor):
@@ -213,21 +215,21 @@ class Named:
 
     # -- over some axes, or all
 
-    sum = _reduction(torch.sum, "the sum")
-    mean = _reduction(torch.mean, "the mean")
-    max = _reduction(torch.amax, "the largest value (gradients are shared among equals)")
-    min = _reduction(torch.amin, "the smallest value (gradients are shared among equals)")
-    logsumexp = _reduction(torch.logsumexp, "log Σ exp")
-    any = _reduction(torch.any, "whether any value is true")
-    all = _reduction(torch.all, "whether every value is true")
-    var = _reduction(torch.var, "the variance, divided by the count less `correction`, 1 by default,")
-    std = _reduction(torch.std, "the standard deviation, with `correction` as for the variance,")
+    sum = _make_reduction(torch.sum, "the sum")
+    mean = _make_reduction(torch.mean, "the mean")
+    max = _make_reduction(torch.amax, "the largest value (gradients are shared among equals)")
+    min = _make_reduction(torch.amin, "the smallest value (gradients are shared among equals)")
+    logsumexp = _make_reduction(torch.logsumexp, "log Σ exp")
+    any = _make_reduction(torch.any, "whether any value is true")
+    all = _make_reduction(torch.all, "whether every value is true")
+    var = _make_reduction(torch.var, "the variance, divided by the count less `correction`, 1 by default,")
+    std = _make_reduction(torch.std, "the standard deviation, with `correction` as for the variance,")
 
     # -- along one axis
 
-    softmax = _reduction_along_axis(torch.softmax, "the softmax")
-    log_softmax = _reduction_along_axis(torch.log_softmax, "the logarithm of the softmax")
-    cumsum = _reduction_along_axis(torch.cumsum, "the running sum")
+    softmax = _make_single_axis_reduction(torch.softmax, "the softmax")
+    log_softmax = _make_single_axis_reduction(torch.log_softmax, "the logarithm of the softmax")
+    cumsum = _make_single_axis_reduction(torch.cumsum, "the running sum")
 
     def argmax(self, name: str) -> "Named":
         """Return the index of the largest value along one axis."""
@@ -242,7 +244,7 @@ class Named:
             raise TypeError(
                 f"dot sums over axes by name, and got {a_type(other)}. Name its axes: ts.named(other, 'N C')."
             )
-        summed = read_axis_names(names)
+        summed = split_axis_names(names)
         if not summed:
             raise ValueError("dot got no names to sum over. For the product of each pair write a * b.")
         find_axes(summed, self.sizes)
@@ -265,36 +267,40 @@ class Named:
         options = kwargs or {}
         values = [*args, *options.values()]
         if function not in POINTWISE or "out" in options:
-            _refuse(function, values)
-        return _pointwise(function, args, options)
+            _refuse_torch_function(function, values)
+        return _apply_elementwise(function, args, options)
 
-    __add__ = _operator(operator.add)
-    __radd__ = _operator(operator.add, reverse=True)
-    __sub__ = _operator(operator.sub)
-    __rsub__ = _operator(operator.sub, reverse=True)
-    __mul__ = _operator(operator.mul)
-    __rmul__ = _operator(operator.mul, reverse=True)
-    __truediv__ = _operator(operator.truediv)
-    __rtruediv__ = _operator(operator.truediv, reverse=True)
-    __pow__ = _operator(operator.pow)
-    __rpow__ = _operator(operator.pow, reverse=True)
-    __and__ = _operator(operator.and_)
-    __or__ = _operator(operator.or_)
-    __eq__ = _operator(operator.eq)  # type: ignore[assignment]  # element by element, as tensors compare
-    __ne__ = _operator(operator.ne)  # type: ignore[assignment]
-    __lt__ = _operator(operator.lt)
-    __le__ = _operator(operator.le)
-    __gt__ = _operator(operator.gt)
-    __ge__ = _operator(operator.ge)
+    __add__ = _make_operator(operator.add)
+    __radd__ = _make_operator(operator.add, reverse=True)
+    __sub__ = _make_operator(operator.sub)
+    __rsub__ = _make_operator(operator.sub, reverse=True)
+    __mul__ = _make_operator(operator.mul)
+    __rmul__ = _make_operator(operator.mul, reverse=True)
+    __truediv__ = _make_operator(operator.truediv)
+    __rtruediv__ = _make_operator(operator.truediv, reverse=True)
+    __pow__ = _make_operator(operator.pow)
+    __rpow__ = _make_operator(operator.pow, reverse=True)
+    __and__ = _make_operator(operator.and_)
+    __or__ = _make_operator(operator.or_)
+    __eq__ = _make_operator(operator.eq)  # type: ignore[assignment]  # element by element, as tensors compare
+    __ne__ = _make_operator(operator.ne)  # type: ignore[assignment]
+    __lt__ = _make_operator(operator.lt)
+    __le__ = _make_operator(operator.le)
+    __gt__ = _make_operator(operator.gt)
+    __ge__ = _make_operator(operator.ge)
     __hash__ = object.__hash__
-    __neg__ = _operator(operator.neg)
-    __invert__ = _operator(operator.invert)
-    __abs__ = _operator(operator.abs)
+    __neg__ = _make_operator(operator.neg)
+    __invert__ = _make_operator(operator.invert)
+    __abs__ = _make_operator(operator.abs)
 
-    __matmul__ = _refused('has no one axis to sum over. Write a.dot(b, "C") in place of a @ b.')
-    __iter__ = _refused('can be walked along any axis. Say which: x.select("N", i), or x.tensor.')
-    __array__ = _refused("is no array, which has no names. Write x.to_tensor('N C').numpy().")
-    __len__ = _refused('has no one length. Write x.sizes["N"], or len(x.tensor) for the first axis.')
+    __matmul__ = _make_refusing_method('has no one axis to sum over. Write a.dot(b, "C") in place of a @ b.')
+    __iter__ = _make_refusing_method(
+        'can be walked along any axis. Say which: x.select("N", i), or x.tensor.'
+    )
+    __array__ = _make_refusing_method("is no array, which has no names. Write x.to_tensor('N C').numpy().")
+    __len__ = _make_refusing_method(
+        'has no one length. Write x.sizes["N"], or len(x.tensor) for the first axis.'
+    )
 
     def __bool__(self) -> bool:
         return bool(self.tensor)
@@ -308,20 +314,22 @@ class Named:
         return f"Named{axes_text(self.sizes)}\n{self.tensor!r}"
 
 
-def _pointwise(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Named:
+def _apply_elementwise(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Named:
     values = [*args, *options.values()]
     if any(isinstance(value, Tensor) and value.ndim for value in values):
-        _refuse(function, values)
+        _refuse_torch_function(function, values)
     operands = [value for value in values if isinstance(value, Named)]
     every = [value.sizes for value in operands]
     check_axes_match(every)
-    names = joined_axis_names(every)
+    names = union_of_axis_names(every)
 
     plain = [_align_axes(value, names) if isinstance(value, Named) else value for value in values]
     result = function(*plain[: len(args)], **dict(zip(options, plain[len(args) :], strict=True)))
     sizes = {name: size for one in every for name, size in one.items()}
     if not isinstance(result, Tensor) or tuple(result.shape) != tuple(sizes[name] for name in names):
-        _refuse(function, values)  # torch.where(mask) and the like: another function under the same name
+        _refuse_torch_function(
+            function, values
+        )  # torch.where(mask) and the like: another function under the same name
     return Named(result, names)
 
 
@@ -331,7 +339,7 @@ def _align_axes(value: Named, names: Names) -> Tensor:
     return aligned[tuple(slice(None) if name in value.names else None for name in names)]
 
 
-def _refuse(function: Callable[..., Any], values: list[Any]) -> NoReturn:
+def _refuse_torch_function(function: Callable[..., Any], values: list[Any]) -> NoReturn:
     sides = [f"named {axes_text(value.sizes)}" for value in values if isinstance(value, Named)]
     sides += [f"a plain tensor of shape {tuple(each.shape)}" for each in values if isinstance(each, Tensor)]
     name = getattr(function, "__name__", str(function))

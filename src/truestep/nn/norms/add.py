@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from truestep.core.errors import OptionError, check_number
-from truestep.core.random_streams import torch_streams_put_back
+from truestep.core.random_streams import preserve_torch_rng
 from truestep.nn.layers import Layers, layer_tensor_name
 from truestep.nn.norms.tensors import KINDS, NormChange, NormedTensor, find_normed_tensors, weight_output_axis
 
@@ -38,16 +38,16 @@ def add_weight_norm(model: nn.Module, layers: Layers | None = None, *, dim: int 
             direction is NaN), or a weight shared with a layer that was not chosen.
     """
 
-    def register(normed: NormedTensor) -> None:
-        parametrizations.weight_norm(normed.module, normed.tensor, dim=_chosen_dimension(normed, dim))
+    def register_weight_norm(normed: NormedTensor) -> None:
+        parametrizations.weight_norm(normed.module, normed.tensor, dim=_weight_norm_dimension(normed, dim))
 
     def has_direction(normed: NormedTensor) -> bool:
         weight = normed.weight.detach()
         if weight.is_meta or not weight.numel():
             return weight.numel() > 0
-        return bool(torch.norm_except_dim(weight, 2, _chosen_dimension(normed, dim)).all())
+        return bool(torch.norm_except_dim(weight, 2, _weight_norm_dimension(normed, dim)).all())
 
-    return _register_norms("weight norm", model, layers, register, has_direction)
+    return _register_norms("weight norm", model, layers, register_weight_norm, has_direction)
 
 
 def add_spectral_norm(
@@ -73,18 +73,18 @@ def add_spectral_norm(
     if not 0 < eps < math.inf:
         raise OptionError(f"eps={eps}: it keeps a divisor from zero, so it is positive and small.")
 
-    def register(normed: NormedTensor) -> None:
-        with torch_streams_put_back([normed.weight]):
+    def register_spectral_norm(normed: NormedTensor) -> None:
+        with preserve_torch_rng([normed.weight]):
             torch.manual_seed(SPECTRAL_SEED)
             parametrizations.spectral_norm(normed.module, normed.tensor, num_power_iterations, eps)
 
-    def is_not_zero(normed: NormedTensor) -> bool:
+    def has_nonzero_weight(normed: NormedTensor) -> bool:
         return normed.weight.is_meta or bool(normed.weight.detach().any())
 
-    return _register_norms("spectral norm", model, layers, register, is_not_zero)
+    return _register_norms("spectral norm", model, layers, register_spectral_norm, has_nonzero_weight)
 
 
-def _chosen_dimension(normed: NormedTensor, dim: object) -> int:
+def _weight_norm_dimension(normed: NormedTensor, dim: object) -> int:
     if dim is None:
         return weight_output_axis(normed.module)
     if isinstance(dim, bool) or not isinstance(dim, int) or not -1 <= dim < normed.weight.ndim:
@@ -106,8 +106,8 @@ def _register_norms(
     tensors = find_normed_tensors(model, layers)
     already = [normed for normed in tensors if normed.carries(norm)]
     fresh = [normed for normed in tensors if normed not in already]
-    _refuse_others(norm, fresh)
-    left = _tied_outside(model, fresh)
+    _refuse_other_norms(norm, fresh)
+    left = _tensors_tied_to_other_layers(model, fresh)
     if left and layers is not None:
         raise OptionError(
             f"{'; '.join(f'{name} is {reason}' for name, reason in left.items())}. With {norm} on one of them alone they would be "
@@ -125,11 +125,11 @@ def _register_norms(
         changed=tuple(normed.name for normed in fresh),
         already=tuple(normed.name for normed in already),
         left=left,
-        replaced=_register_all(fresh, register),
+        replaced=_register_parametrizations(fresh, register),
     )
 
 
-def _refuse_others(norm: str, tensors: list[NormedTensor]) -> None:
+def _refuse_other_norms(norm: str, tensors: list[NormedTensor]) -> None:
     if hooked := [normed.name for normed in tensors for kind in KINDS if normed.old_hook(kind)]:
         raise OptionError(
             f"{', '.join(hooked)} has a norm in torch's old form, a hook before the forward. Take it off first: "
@@ -147,7 +147,7 @@ def _refuse_others(norm: str, tensors: list[NormedTensor]) -> None:
         )
 
 
-def _tied_outside(model: nn.Module, tensors: list[NormedTensor]) -> dict[str, str]:
+def _tensors_tied_to_other_layers(model: nn.Module, tensors: list[NormedTensor]) -> dict[str, str]:
     """Return the tensors whose parameter is also held by a place that is none of them, with that place."""
     chosen = {normed.name for normed in tensors}
     holders: dict[int, list[str]] = {}
@@ -163,7 +163,7 @@ def _tied_outside(model: nn.Module, tensors: list[NormedTensor]) -> dict[str, st
     return outside
 
 
-def _register_all(
+def _register_parametrizations(
     tensors: list[NormedTensor], register: Callable[[NormedTensor], None]
 ) -> dict[nn.Parameter, tuple[nn.Parameter, ...]]:
     """Register on each; those that shared a parameter share its parametrization. Return what was replaced."""

@@ -29,7 +29,7 @@ def remove_weight_norm(model: nn.Module, layers: Layers | None = None) -> NormCh
     Raises:
         OptionError: no chosen layer has the norm.
     """
-    return _remove("weight norm", model, layers)
+    return _remove_norm("weight norm", model, layers)
 
 
 def remove_spectral_norm(model: nn.Module, layers: Layers | None = None) -> NormChange:
@@ -37,32 +37,38 @@ def remove_spectral_norm(model: nn.Module, layers: Layers | None = None) -> Norm
 
     No power iteration is made on the way, in either mode. Arguments and errors are those of `remove_weight_norm`.
     """
-    return _remove("spectral norm", model, layers)
+    return _remove_norm("spectral norm", model, layers)
 
 
-def _remove(norm: str, model: nn.Module, layers: Layers | None) -> NormChange:
+def _remove_norm(norm: str, model: nn.Module, layers: Layers | None) -> NormChange:
     refuse_non_module(model)
     chosen = (nn.Module,) if layers is None else layer_selectors(layers, model)
     tensors = [
         normed
-        for normed in _normalised(norm, model)
+        for normed in _tensors_with_norm(norm, model)
         if any(layer_matches(each, normed.layer, normed.module) for each in chosen)
     ]
     if not tensors:
-        there = ", ".join(sorted({normed.name for kind in KINDS for normed in _normalised(kind, model)}))
+        there = ", ".join(
+            sorted({normed.name for kind in KINDS for normed in _tensors_with_norm(kind, model)})
+        )
         raise OptionError(f"No chosen layer has {norm}; normalised weights: {there or 'none'}.")
-    _refuse_partial(model, tensors)
+    _refuse_partly_shared_norms(model, tensors)
     replaced: dict[nn.Parameter, tuple[nn.Parameter, ...]] = {}
     made: dict[parametrize.ParametrizationList, nn.Parameter] = {}
     for normed in tensors:
-        old, new = _take_off_hook(norm, normed) if normed.old_hook(norm) else _take_off(normed, made)
+        old, new = (
+            _remove_norm_hook(norm, normed)
+            if normed.old_hook(norm)
+            else _remove_parametrization(normed, made)
+        )
         replaced |= {parameter: (new,) for parameter in old if parameter is not new}
         _register_at_first_position(normed, new)
     changed = tuple(normed.name for normed in tensors)
     return NormChange(norm=norm, action="removed", changed=changed, replaced=replaced)
 
 
-def _normalised(norm: str, model: nn.Module) -> list[NormedTensor]:
+def _tensors_with_norm(norm: str, model: nn.Module) -> list[NormedTensor]:
     found = []
     for name, module in model.named_modules():
         held: Iterable[str] = module.parametrizations.keys() if parametrize.is_parametrized(module) else ()
@@ -72,11 +78,11 @@ def _normalised(norm: str, model: nn.Module) -> list[NormedTensor]:
     return found
 
 
-def _refuse_partial(model: nn.Module, tensors: list[NormedTensor]) -> None:
+def _refuse_partly_shared_norms(model: nn.Module, tensors: list[NormedTensor]) -> None:
     chosen = {normed.name for normed in tensors}
     held = {id(t.parametrization) for t in tensors if t.is_parametrized}
     for norm in KINDS:
-        for normed in _normalised(norm, model):
+        for normed in _tensors_with_norm(norm, model):
             shared = not normed.old_hook(norm) and id(normed.parametrization) in held
             if shared and normed.name not in chosen:
                 raise OptionError(
@@ -85,7 +91,7 @@ def _refuse_partial(model: nn.Module, tensors: list[NormedTensor]) -> None:
                 )
 
 
-def _take_off_hook(norm: str, normed: NormedTensor) -> tuple[list[nn.Parameter], nn.Parameter]:
+def _remove_norm_hook(norm: str, normed: NormedTensor) -> tuple[list[nn.Parameter], nn.Parameter]:
     own = {f"{normed.tensor}_{end}" for end in ("g", "v", "orig")}
     old = [held for name, held in normed.module._parameters.items() if name in own and held is not None]
     _REMOVE_OLD[norm](normed.module, normed.tensor)
@@ -95,7 +101,7 @@ def _take_off_hook(norm: str, normed: NormedTensor) -> tuple[list[nn.Parameter],
     return old, new
 
 
-def _take_off(
+def _remove_parametrization(
     normed: NormedTensor, made: dict[parametrize.ParametrizationList, nn.Parameter]
 ) -> tuple[list[nn.Parameter], nn.Parameter]:
     """Take the parametrization off; `made` holds what one that several layers share has become already."""

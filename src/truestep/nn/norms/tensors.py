@@ -89,7 +89,7 @@ def find_normed_tensors(model: nn.Module, layers: Layers | None) -> list[NormedT
         NormedTensor(name, module, tensor)
         for name, module in model.named_modules()
         if any(layer_matches(selector, name, module) for selector in chosen)
-        for tensor in _weights(module)
+        for tensor in _weight_names(module)
     ]
     if not tensors:
         kinds = ", ".join(sorted({type(module).__name__ for module in model.modules()}))
@@ -99,7 +99,7 @@ def find_normed_tensors(model: nn.Module, layers: Layers | None) -> list[NormedT
     return tensors
 
 
-def _weights(module: nn.Module) -> list[str]:
+def _weight_names(module: nn.Module) -> list[str]:
     if isinstance(module, nn.RNNBase):
         return [name for names in module._all_weights for name in names if name.startswith("weight")]
     weight = getattr(module, "weight", None)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from truestep.core.frames import warn_user
-from truestep.core.variables import set_variables
+from truestep.core.variables import set_environment_variables
 
 CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 CUBLAS_REPEATS = (":4096:8", ":16:8")  # the values with which cuBLAS repeats itself, as torch checks them
@@ -42,7 +42,7 @@ class Flags:
             torch.use_deterministic_algorithms(self.deterministic_algorithms, warn_only=self.warn_only)
         torch.backends.cudnn.deterministic = self.cudnn_deterministic
         torch.backends.cudnn.benchmark = self.cudnn_benchmark
-        set_variables({CUBLAS_VARIABLE: self.cublas_workspace_config})
+        set_environment_variables({CUBLAS_VARIABLE: self.cublas_workspace_config})
 
 
 def read_determinism_flags() -> Flags:
@@ -137,7 +137,7 @@ def repeatability_gaps_on_other_machines() -> Iterator[Gap]:
         says=f"{torch.get_num_threads()}; sums are split by the number of threads",
         fix=f"torch.set_num_threads({torch.get_num_threads()}) on the other machine",
     )
-    yield from _library_gaps()
+    yield from _library_version_gaps()
     says = f"{np.__version__}; np.random keeps its stream, sums and linear algebra may change"
     yield Gap(name="numpy", says=says)
     if torch.cuda.is_available():
@@ -146,7 +146,7 @@ def repeatability_gaps_on_other_machines() -> Iterator[Gap]:
     yield Gap(name="devices", says="a GPU's stream gives other numbers than the CPU's, for the same seed")
 
 
-def _library_gaps() -> Iterator[Gap]:
+def _library_version_gaps() -> Iterator[Gap]:
     built = torch.__config__.show()
     if torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         version = re.search(r"Math Kernel Library Version ([\d.]+)", built)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_number
-from truestep.core.random_streams import host_random_streams, set_host_random_streams
-from truestep.core.results import RenderableType, Result, result_facts
+from truestep.core.random_streams import host_rng_states, set_host_rng_states
+from truestep.core.results import RenderableType, Result, facts_table
 from truestep.nn.seeds.repeatability import (
     Flags,
     Gap,
@@ -42,13 +42,13 @@ def seed_streams(seed: int) -> tuple[str, ...]:
     return ("python", "numpy", "torch", *([f"torch, every {accelerator.type} device"] if accelerator else []))
 
 
-class StreamsBeforeSeeding:
+class SavedRandomStreams:
     """All global streams, flags and environment variables as they were when this was made; a `with` block puts them back, once."""
 
     def __init__(self) -> None:
         self.entered = False
         self._flags = read_determinism_flags()
-        self._host = host_random_streams()
+        self._host = host_rng_states()
         self._torch = torch.get_rng_state()
         self._torch_seed = torch.initial_seed()
         accelerator = torch.accelerator.current_accelerator(check_available=True)
@@ -62,7 +62,7 @@ class StreamsBeforeSeeding:
     def restore(self) -> None:
         """Put everything back as it was."""
         self._flags.restore()
-        set_host_random_streams(self._host)
+        set_host_rng_states(self._host)
         torch.set_rng_state(self._torch)
         if self._module is None:
             return
@@ -95,7 +95,7 @@ class Seeded(Result):
     between_runs: tuple[Gap, ...]
     between_machines: tuple[Gap, ...]
     without_deterministic_form: tuple[str, ...]
-    _before: StreamsBeforeSeeding = field(repr=False, compare=False)
+    _before: SavedRandomStreams = field(repr=False, compare=False)
 
     def generator(self, number: int = 0) -> torch.Generator:
         """Return a generator of this seed for a DataLoader: `DataLoader(..., generator=seeded.generator())`.
@@ -114,15 +114,15 @@ class Seeded(Result):
 
         shown: list[RenderableType] = [
             f"seed {self.seed}: {', '.join(self.streams)}",
-            _section("may differ between two runs here", self.between_runs),
-            _section("may differ elsewhere", self.between_machines),
+            _gaps_section("may differ between two runs here", self.between_runs),
+            _gaps_section("may differ elsewhere", self.between_machines),
         ]
         if self.without_deterministic_form:
             verb = "may vary"
             if self.flags.deterministic_algorithms:
                 verb = "warn" if self.flags.warn_only else "raise"
             title = f"\noperations without a deterministic form, which {verb}"
-            shown.append(result_facts(title, (("", each) for each in self.without_deterministic_form)))
+            shown.append(facts_table(title, (("", each) for each in self.without_deterministic_form)))
         return Group(*shown)
 
     def __enter__(self) -> Self:
@@ -138,9 +138,9 @@ class Seeded(Result):
         self._before.restore()
 
 
-def _section(title: str, gaps: Sequence[Gap]) -> RenderableType:
+def _gaps_section(title: str, gaps: Sequence[Gap]) -> RenderableType:
     facts = [(gap.name, f"{gap.says}\nfix: {gap.fix}" if gap.fix else gap.says) for gap in gaps]
-    return result_facts(f"\n{title}", facts or [("nothing that is known", "")])
+    return facts_table(f"\n{title}", facts or [("nothing that is known", "")])
 
 
 def seed_everything(seed: int, *, deterministic: Deterministic = False) -> Seeded:
@@ -165,7 +165,7 @@ def seed_everything(seed: int, *, deterministic: Deterministic = False) -> Seede
     """
     seed = check_seed(seed)
     check_choice("ts.seed_everything", "deterministic", deterministic, (True, False, "warn"))
-    before = StreamsBeforeSeeding()
+    before = SavedRandomStreams()
     in_time = make_deterministic(warn_only=deterministic == "warn") if deterministic else True
     streams = seed_streams(seed)
     flags = read_determinism_flags()

@@ -14,16 +14,16 @@ from truestep.core.results import RenderableType, Result
 from truestep.nn.sizes.windows import KINDS, Kind, Window
 
 
-def _table(*stems: str) -> dict[type[nn.Module], int]:
+def _rank_by_layer_type(*stems: str) -> dict[type[nn.Module], int]:
     return {getattr(nn, f"{stem}{rank}d"): rank for stem in stems for rank in (1, 2, 3)}
 
 
 _LAYERS: dict[Kind, dict[type[nn.Module], int]] = {
-    "conv": _table("Conv"),
-    "pool": _table("MaxPool", "AvgPool", "LPPool"),
-    "transposed": _table("ConvTranspose", "MaxUnpool"),
+    "conv": _rank_by_layer_type("Conv"),
+    "pool": _rank_by_layer_type("MaxPool", "AvgPool", "LPPool"),
+    "transposed": _rank_by_layer_type("ConvTranspose", "MaxUnpool"),
 }
-_ADAPTIVE = _table("AdaptiveAvgPool", "AdaptiveMaxPool")
+_ADAPTIVE = _rank_by_layer_type("AdaptiveAvgPool", "AdaptiveMaxPool")
 
 
 def output_size(layer: nn.Module, size: int | Sequence[int]) -> tuple[int, ...]:
@@ -33,11 +33,11 @@ def output_size(layer: nn.Module, size: int | Sequence[int]) -> tuple[int, ...]:
     One number stands for all dimensions. For a whole network torch's own way is better, though it checks a little less:
     `net.to("meta")(torch.empty(..., device="meta")).shape`.
     """
-    wanted = _fixed_output(layer)
+    wanted = _adaptive_output_size(layer)
     if wanted is None:
         windows = layer_windows(layer)
         each = _size_by_dimension(size, len(windows))
-        if any(one < least for one, least in zip(each, _least_sizes(layer, windows), strict=True)):
+        if any(one < least for one, least in zip(each, _least_input_sizes(layer, windows), strict=True)):
             raise ValueError(
                 f"{layer} takes no input of size {size}: torch's pools of volumes want at least the kernel's size, whatever the "
                 "padding. Pad the input yourself, or take a smaller kernel."
@@ -51,7 +51,7 @@ def output_size(layer: nn.Module, size: int | Sequence[int]) -> tuple[int, ...]:
 
 def input_sizes(layer: nn.Module, size: int | Sequence[int]) -> tuple[range, ...]:
     """Return, for each dimension, all input sizes that `layer` turns into `size`; an empty range where there is none."""
-    if _fixed_output(layer) is not None:
+    if _adaptive_output_size(layer) is not None:
         raise OptionError(
             f"{layer} makes its output size of every input, so there is no list of input sizes to give. "
             "ts.nn.adaptive_bins(size, output_size) says what it averages."
@@ -61,12 +61,12 @@ def input_sizes(layer: nn.Module, size: int | Sequence[int]) -> tuple[range, ...
         window.input_sizes(one)
         for window, one in zip(windows, _size_by_dimension(size, len(windows)), strict=True)
     ]
-    least = _least_sizes(layer, windows)
+    least = _least_input_sizes(layer, windows)
     pairs = zip(found, least, strict=True)
     return tuple(range(max(sizes.start, one), max(sizes.stop, one)) for sizes, one in pairs)
 
 
-def _least_sizes(layer: nn.Module, windows: Sequence[Window]) -> list[int]:
+def _least_input_sizes(layer: nn.Module, windows: Sequence[Window]) -> list[int]:
     """Return what a layer asks of its input beside what its windows do, for each dimension."""
     whole_kernel = isinstance(layer, nn.AvgPool3d | nn.LPPool3d)
     return [window.kernel_size if whole_kernel else 1 for window in windows]
@@ -77,7 +77,7 @@ def layer_windows(layer: nn.Module) -> tuple[Window, ...]:
     for kind, table in _LAYERS.items():
         for layer_type, rank in table.items():
             if isinstance(layer, layer_type):
-                return tuple(_window(kind, layer, dimension) for dimension in range(rank))
+                return tuple(_window_of_layer(kind, layer, dimension) for dimension in range(rank))
     names = [layer_type.__name__ for table in _LAYERS.values() for layer_type in table]
     raise OptionError(
         f"{type(layer).__name__} has no window whose sizes could be computed. There are: {', '.join(names)} and the adaptive "
@@ -109,7 +109,7 @@ def find_windows(
     if max_kernel_size is not None:
         check_number("ts.nn.find_windows", "max_kernel_size", max_kernel_size, example=7, least=1)
     check_number("ts.nn.find_windows", "max_dilation", max_dilation, example=2, least=1)
-    befores, afters = _sizes(before), _sizes(after)
+    befores, afters = _check_sizes(before), _check_sizes(after)
     if not befores or len(befores) != len(afters) or min(*befores, *afters) < 1:
         raise ValueError(f"Sizes {before} and {after}: give as many after as before, each at least 1.")
     pairs = list(zip(befores, afters, strict=True))
@@ -117,25 +117,27 @@ def find_windows(
     largest = max(7, 2 * ratio) if max_kernel_size is None else max_kernel_size
     found = [
         window
-        for window in _candidates(kind, largest, max_dilation, pairs[0])
+        for window in _candidate_windows(kind, largest, max_dilation, pairs[0])
         if all(one >= window.smallest_input and window.output_size(one) == out for one, out in pairs)
     ]
-    return sorted(found, key=lambda window: _awkwardness(window, pairs))
+    return sorted(found, key=lambda window: _window_sort_key(window, pairs))
 
 
-def _candidates(kind: Kind, largest: int, max_dilation: int, pair: tuple[int, int]) -> Iterator[Window]:
+def _candidate_windows(
+    kind: Kind, largest: int, max_dilation: int, pair: tuple[int, int]
+) -> Iterator[Window]:
     for kernel_size, stride in product(range(1, largest + 1), repeat=2):
         for dilation in range(1, (max_dilation if kernel_size > 1 else 1) + 1):
             extent = dilation * (kernel_size - 1) + 1
             # beyond this padding some windows see nothing else
             limit = kernel_size // 2 if kind == "pool" else extent - 1
             for extra in range(max(stride, dilation) if kind == "transposed" else 1):
-                for padding in _paddings(kind, extent + extra, stride, pair):
+                for padding in _possible_paddings(kind, extent + extra, stride, pair):
                     if padding <= limit:
                         yield Window(kind, kernel_size, stride, padding, dilation, extra)
 
 
-def _paddings(kind: Kind, extent: int, stride: int, pair: tuple[int, int]) -> range:
+def _possible_paddings(kind: Kind, extent: int, stride: int, pair: tuple[int, int]) -> range:
     """Return the paddings with which a window turns the first size into the second."""
     before, after = pair
     if kind == "transposed":
@@ -145,7 +147,7 @@ def _paddings(kind: Kind, extent: int, stride: int, pair: tuple[int, int]) -> ra
     return range(max(0, -(-least // 2)), (least + stride - 1) // 2 + 1)
 
 
-def _awkwardness(window: Window, pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+def _window_sort_key(window: Window, pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     """Return what sorts windows from the plainest to the oddest."""
     padding = window.pads[0]
     ends = [(after - 1) * window.stride + window.extent - padding for _, after in pairs]
@@ -157,27 +159,27 @@ def _awkwardness(window: Window, pairs: Sequence[tuple[int, int]]) -> tuple[int,
     return (skips, int(uneven > 0), window.output_padding, too_much, misfit, window.kernel_size, padding)
 
 
-def _window(kind: Kind, layer: Any, dimension: int) -> Window:
-    def along(name: str, default: Any) -> Any:
+def _window_of_layer(kind: Kind, layer: Any, dimension: int) -> Window:
+    def setting_along_dimension(name: str, default: Any) -> Any:
         # LPPool keeps stride=None, where it is the kernel's size.
         value = getattr(layer, name, default)
         value = default if value is None else value
         return value[dimension] if isinstance(value, tuple | list) else value
 
-    kernel_size = along("kernel_size", 1)
+    kernel_size = setting_along_dimension("kernel_size", 1)
     return Window(
         kind,
         kernel_size,
-        stride=along("stride", kernel_size),
-        padding=along("padding", 0),
-        dilation=along("dilation", 1),
-        output_padding=along("output_padding", 0),
+        stride=setting_along_dimension("stride", kernel_size),
+        padding=setting_along_dimension("padding", 0),
+        dilation=setting_along_dimension("dilation", 1),
+        output_padding=setting_along_dimension("output_padding", 0),
         ceil_mode=getattr(layer, "ceil_mode", False),
         padding_mode=getattr(layer, "padding_mode", "zeros"),
     )
 
 
-def _fixed_output(layer: nn.Module) -> tuple[int | None, ...] | None:
+def _adaptive_output_size(layer: nn.Module) -> tuple[int | None, ...] | None:
     for layer_type, rank in _ADAPTIVE.items():
         if isinstance(layer, layer_type):
             wanted: Any = layer.output_size
@@ -185,7 +187,7 @@ def _fixed_output(layer: nn.Module) -> tuple[int | None, ...] | None:
     return None
 
 
-def _sizes(size: int | Sequence[int]) -> tuple[int, ...]:
+def _check_sizes(size: int | Sequence[int]) -> tuple[int, ...]:
     sizes = tuple(size) if isinstance(size, Sequence) and not isinstance(size, str) else (size,)
     if wrong := [each for each in sizes if isinstance(each, bool) or not isinstance(each, Integral)]:
         raise OptionError(
@@ -195,7 +197,7 @@ def _sizes(size: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _size_by_dimension(size: int | Sequence[int], rank: int) -> tuple[int, ...]:
-    sizes = _sizes(size) if isinstance(size, Sequence) else _sizes(size) * rank
+    sizes = _check_sizes(size) if isinstance(size, Sequence) else _check_sizes(size) * rank
     if len(sizes) != rank:
         raise ValueError(
             f"The layer works on {rank} dimensions, and the size {tuple(sizes)} has {len(sizes)}. Give the spatial "

@@ -42,7 +42,7 @@ class Window:
             check_number(_OWNER, "padding", self.padding, example=1, least=0)
         check_choice(_OWNER, "padding_mode", self.padding_mode, PADDING_MODES)
         check_flag(_OWNER, "ceil_mode", self.ceil_mode)
-        if problem := _not_for_this_kind(self):
+        if problem := _option_of_other_kind_message(self):
             raise OptionError(f"{self}: {problem}")
 
     @property
@@ -76,24 +76,24 @@ class Window:
                 f"{self} takes no input of size {size}: the smallest is {smallest}. Below it the padded input is smaller than the "
                 "window, the padding mode has too little to copy, or nothing would be left. Pad more, or take a smaller kernel."
             )
-        return self._formula(size)
+        return self._output_size(size)
 
     def input_sizes(self, size: int) -> range:
         """Return all input sizes that give an output of `size`: neighbours of one another, or none."""
         check_number("Window.input_sizes", "size", size, example=16)
         lowest = self.smallest_input
         sizes = range(lowest, lowest + (size + 2) * self.stride + self.extent + sum(self.pads))
-        first = bisect_left(sizes, size, key=self._formula)
-        return range(lowest + first, lowest + bisect_right(sizes, size, key=self._formula))
+        first = bisect_left(sizes, size, key=self._output_size)
+        return range(lowest + first, lowest + bisect_right(sizes, size, key=self._output_size))
 
     @property
     def smallest_input(self) -> int:
         """The smallest input that torch's layer accepts."""
         copied = {"circular": max(self.pads), "reflect": max(self.pads) + 1}.get(self.padding_mode, 1)
         sizes = range(self.extent + sum(self.pads) + 2)
-        return max(1, copied, bisect_left(sizes, 1, key=self._formula))
+        return max(1, copied, bisect_left(sizes, 1, key=self._output_size))
 
-    def _formula(self, size: int) -> int:
+    def _output_size(self, size: int) -> int:
         before, after = self.pads
         if self.kind == "transposed":
             return (size - 1) * self.stride - before - after + self.extent + self.output_padding
@@ -104,7 +104,7 @@ class Window:
         return min(-(-room // self.stride) + 1, -(-(size + before) // self.stride))
 
 
-def _not_for_this_kind(window: Window) -> str | None:
+def _option_of_other_kind_message(window: Window) -> str | None:
     if isinstance(window.padding, str) and window.kind != "conv":
         return f"padding={window.padding!r} is for convolutions only. Give a number."
     if window.padding == "same" and window.stride != 1:

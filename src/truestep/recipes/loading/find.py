@@ -6,8 +6,8 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-from truestep.core.errors import OptionError, nearest_names
-from truestep.core.system import leads_through_folders
+from truestep.core.errors import OptionError, names_hint
+from truestep.core.system import is_path_with_folder
 
 FOLDER = Path(__file__).parents[1]
 
@@ -42,15 +42,15 @@ def find_recipe(name: str) -> Path:
     known = recipes()
     if name in known:
         return known[name]
-    if not (name.endswith(".py") or leads_through_folders(name)):
-        raise OptionError(f"There is no recipe {name!r}. {nearest_names(name, known)} A file ends in .py.")
+    if not (name.endswith(".py") or is_path_with_folder(name)):
+        raise OptionError(f"There is no recipe {name!r}. {names_hint(name, known)} A file ends in .py.")
     path = Path(name)
     if not path.is_file():
-        raise OptionError(f"There is no file {name} in {Path.cwd()}. {_neighbours(path, known)}")
+        raise OptionError(f"There is no file {name} in {Path.cwd()}. {_similar_recipes_hint(path, known)}")
     return path
 
 
-def description_of(path: Path) -> str:
+def read_recipe_docstring(path: Path) -> str:
     """Return the docstring of a recipe's file; a file without Config or train is refused before it runs."""
     try:
         with tokenize.open(path) as file:
@@ -59,7 +59,7 @@ def description_of(path: Path) -> str:
         raise OptionError(f"{path}, line {error.lineno}: {error.msg}. It is not valid Python.") from error
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise OptionError(f"{path} can't be read: {error}.") from error
-    missing = [name for name in ("Config", "train") if name not in set(_bound_names(tree))]
+    missing = [name for name in ("Config", "train") if name not in set(_top_level_names(tree))]
     if missing:
         raise OptionError(
             f"{path} has no {' and no '.join(missing)}. {WHAT_TO_WRITE}\nA script that trains by itself is run by python {path}"
@@ -67,15 +67,15 @@ def description_of(path: Path) -> str:
     return ast.get_docstring(tree) or ""
 
 
-def _neighbours(path: Path, known: dict[str, Path]) -> str:
+def _similar_recipes_hint(path: Path, known: dict[str, Path]) -> str:
     folder = path.parent
     if not folder.is_dir():
         return f"There is no folder {folder} either."
     names = {file.name for file in folder.glob("*.py")}
-    return nearest_names(path.name, names) if names else f"Recipes of Truestep's own: {', '.join(known)}."
+    return names_hint(path.name, names) if names else f"Recipes of Truestep's own: {', '.join(known)}."
 
 
-def _bound_names(tree: ast.Module) -> Iterator[str]:
+def _top_level_names(tree: ast.Module) -> Iterator[str]:
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             yield node.name

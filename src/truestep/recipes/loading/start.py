@@ -10,7 +10,7 @@ from pathlib import Path
 import truestep
 from truestep.mirror.address import VARIABLE
 from truestep.recipes.loading.parse import ParsedRecipe
-from truestep.run.options import plain_run_config
+from truestep.run.options import config_as_json_values
 
 
 def start_recipe(prepared: ParsedRecipe) -> Path:
@@ -21,8 +21,8 @@ def start_recipe(prepared: ParsedRecipe) -> Path:
             f"{VARIABLE} keeps a run at the path of its directory, and without --out that is a new one at each start: a machine "
             f"that takes over would begin anew. Write --out runs/{prepared.name}/x."
         )
-    directory = options.out or new_directory(Path("runs") / prepared.name)
-    config = {"recipe": prepared.name, **plain_run_config(prepared.config)}
+    directory = options.out or make_timestamped_directory(Path("runs") / prepared.name)
+    config = {"recipe": prepared.name, **config_as_json_values(prepared.config)}
     try:
         run = truestep.Run(
             directory,
@@ -43,7 +43,7 @@ def start_recipe(prepared: ParsedRecipe) -> Path:
     return run.directory
 
 
-def new_directory(parent: Path) -> Path:
+def make_timestamped_directory(parent: Path) -> Path:
     """Make a folder named after the time (UTC), which no other run has."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     for number in count(1):

@@ -20,7 +20,7 @@ class LogMel(nn.Module):
         super().__init__()
         self.hop_size, self.fft_size = hop_size, fft_size
         self.register_buffer("window", torch.hann_window(fft_size), persistent=False)
-        self.register_buffer("filters", _filters(mels, rate, fft_size), persistent=False)
+        self.register_buffer("filters", _mel_filter_bank(mels, rate, fft_size), persistent=False)
 
     def forward(self, waves: Tensor) -> Tensor:
         """Return the spectrogram."""
@@ -30,7 +30,7 @@ class LogMel(nn.Module):
         return (magnitudes @ self.filters).clamp(min=1e-4).log().transpose(1, 2)
 
 
-def _filters(mels: int, rate: int, fft_size: int) -> Tensor:
+def _mel_filter_bank(mels: int, rate: int, fft_size: int) -> Tensor:
     """Return (frequencies, mels): triangles at even distances on O'Shaughnessy's scale, 2595 lg(1 + f / 700)."""
     top = 2595 * math.log10(1 + rate / 2 / 700)
     edges = 700 * (10 ** (torch.linspace(0, top, mels + 2) / 2595) - 1)

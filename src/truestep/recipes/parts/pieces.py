@@ -19,10 +19,10 @@ SOUNDS, SECONDS, HARMONICS = 100, 1.024, 24
 def harmonic_sounds() -> list[Tensor]:
     """Return the same sounds each time, in [-1, 1]."""
     generator = torch.Generator().manual_seed(0)
-    return [_sound(generator) for _ in range(SOUNDS)]
+    return [_synthesize_sound(generator) for _ in range(SOUNDS)]
 
 
-def _sound(generator: torch.Generator) -> Tensor:
+def _synthesize_sound(generator: torch.Generator) -> Tensor:
     low, high, first, second = torch.rand(4, generator=generator).tolist()
     time = torch.arange(int(SECONDS * RATE)) / RATE
     ends = 100 * 2.5**low, 100 * 2.5**high
@@ -30,7 +30,9 @@ def _sound(generator: torch.Generator) -> Tensor:
     phase = 2 * math.pi * pitch.cumsum(0) / RATE
     number = torch.arange(1, HARMONICS + 1)[:, None]
     frequency = number * pitch
-    resonance = _peak(frequency, 300 + 600 * first) + 0.5 * _peak(frequency, 1000 + 1500 * second)
+    resonance = _resonance_peak(frequency, 300 + 600 * first) + 0.5 * _resonance_peak(
+        frequency, 1000 + 1500 * second
+    )
     audible = torch.where(frequency < 0.45 * RATE, resonance / number.sqrt(), 0.0)
     voice = (audible * (number * phase).sin()).sum(0)
     loudness = (0.5 - 0.5 * (2 * math.pi * 2 * time / SECONDS).cos()).square()
@@ -39,7 +41,7 @@ def _sound(generator: torch.Generator) -> Tensor:
     return sound
 
 
-def _peak(frequency: Tensor, centre: float, width: float = 150.0) -> Tensor:
+def _resonance_peak(frequency: Tensor, centre: float, width: float = 150.0) -> Tensor:
     return (1 + ((frequency - centre) / width).square()).reciprocal()
 
 
@@ -91,18 +93,18 @@ def read_wav_folder(folder: Path) -> tuple[list[Tensor], int]:
         raise DataError(
             f"{folder} holds no WAV file (a name that ends in .wav); --data takes a folder of those."
         )
-    read = [_read(path) for path in paths]
+    read = [_read_wav_file(path) for path in paths]
     rate = read[0][1]
     for path, (_, its_rate) in zip(paths, read, strict=True):
         if its_rate != rate:
             raise DataError(
                 f"{path} has {its_rate:,} samples a second and {paths[0].name} {rate:,}: at one rate the same sound would have "
-                f"another pitch. {_convert(path, rate)}"
+                f"another pitch. {_ffmpeg_conversion_hint(path, rate)}"
             )
     return [sound for sound, _ in read], rate
 
 
-def _read(path: Path) -> tuple[Tensor, int]:
+def _read_wav_file(path: Path) -> tuple[Tensor, int]:
     try:
         with wave.open(str(path), "rb") as file:
             width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
@@ -112,14 +114,18 @@ def _read(path: Path) -> tuple[Tensor, int]:
             f"{path} can't be read as a WAV file of PCM samples: {error or 'it ends too early'}."
         ) from error
     if width != WIDTH:
-        raise DataError(f"{path} has {8 * width} bits a sample, and 16 are read. {_convert(path, rate)}")
+        raise DataError(
+            f"{path} has {8 * width} bits a sample, and 16 are read. {_ffmpeg_conversion_hint(path, rate)}"
+        )
     if channels != 1:
-        raise DataError(f"{path} has {channels} channels, and one is learnt. {_convert(path, rate)}")
+        raise DataError(
+            f"{path} has {channels} channels, and one is learnt. {_ffmpeg_conversion_hint(path, rate)}"
+        )
     whole = torch.frombuffer(bytearray(samples), dtype=torch.int16) if samples else torch.zeros(0)
     return whole.float() / 32768, rate
 
 
-def _convert(path: Path, rate: int) -> str:
+def _ffmpeg_conversion_hint(path: Path, rate: int) -> str:
     return f"Convert it: ffmpeg -i {path.name} -ac 1 -ar {rate} -c:a pcm_s16le converted/{path.name}"
 
 
@@ -139,10 +145,14 @@ def sound_pieces(folder: Path | None, samples: int, kept: Path) -> tuple[Tensor,
         raise DataError(
             f"{folder} holds one WAV file alone; every tenth is held out, the first one too. Cut it into several files."
         )
-    return cut_sounds(known, samples, folder), cut_sounds(held_out, samples, folder), rate
+    return (
+        cut_sounds_into_pieces(known, samples, folder),
+        cut_sounds_into_pieces(held_out, samples, folder),
+        rate,
+    )
 
 
-def cut_sounds(waves: list[Tensor], samples: int, folder: Path | None) -> Tensor:
+def cut_sounds_into_pieces(waves: list[Tensor], samples: int, folder: Path | None) -> Tensor:
     """Return all whole pieces of so many samples."""
     found = [piece for wave in waves for piece in torch.split(wave, samples) if len(piece) == samples]
     if not found:

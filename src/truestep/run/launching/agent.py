@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from truestep.core.control_groups import usable_processors
+from truestep.core.control_groups import num_usable_cpus
 from truestep.core.errors import OptionError
-from truestep.core.variables import set_variables
+from truestep.core.variables import set_environment_variables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,17 +82,17 @@ def run_launched_processes(
         rdzv_endpoint="localhost:0" if one_machine else str(launch.rendezvous),
         # (torch would guess the host by its name, which is not always the one that it was given)
         rdzv_configs={} if one_machine else {"is_host": launch.node_rank == 0},
-        local_addr=None if one_machine else launch_address(str(launch.rendezvous)),
+        local_addr=None if one_machine else local_address_for_rendezvous(str(launch.rendezvous)),
         max_restarts=launch.restarts,
-        start_method=_start_method(program),
+        start_method=_process_start_method(program),
         shutdown_timeout=launch.grace_seconds,
     )
-    with _environment(launch), _quiet():
+    with _launch_environment_variables(launch), _silence_agent_log():
         found: dict[int, Any] = elastic_launch(config, program)(*arguments)
         return found
 
 
-def _start_method(program: Callable[..., Any] | str) -> str:
+def _process_start_method(program: Callable[..., Any] | str) -> str:
     """Return how functions are started: one of a notebook is in no file that another process could import."""
     main = sys.modules.get("__main__")
     in_notebook = (
@@ -102,9 +102,9 @@ def _start_method(program: Callable[..., Any] | str) -> str:
 
 
 @contextmanager
-def _environment(launch: LaunchOptions) -> Iterator[None]:
+def _launch_environment_variables(launch: LaunchOptions) -> Iterator[None]:
     """Set what the processes inherit."""
-    threads = max(1, usable_processors() // launch.processes)
+    threads = max(1, num_usable_cpus() // launch.processes)
     wanted = {
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
         # or workers that are started again read addresses of those that are gone (half of the restarts with gloo fail)
@@ -113,16 +113,18 @@ def _environment(launch: LaunchOptions) -> Iterator[None]:
         "PYTHONUNBUFFERED": "1",
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
     }
-    if launch.rendezvous is not None and (interface := _interface_of(launch_address(launch.rendezvous))):
+    if launch.rendezvous is not None and (
+        interface := _interface_of_address(local_address_for_rendezvous(launch.rendezvous))
+    ):
         wanted["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", interface)
-    before = set_variables(wanted)
+    before = set_environment_variables(wanted)
     try:
         yield
     finally:
-        set_variables(before)
+        set_environment_variables(before)
 
 
-def launch_address(rendezvous: str) -> str:
+def local_address_for_rendezvous(rendezvous: str) -> str:
     """Return the address by which this machine reaches the meeting place, and is reached by the others.
 
     Its own name may stand for 127.0.1.1 on it, and for nothing on the others. Nothing is sent for it.
@@ -142,7 +144,7 @@ def launch_address(rendezvous: str) -> str:
         ) from error
 
 
-def _interface_of(address: str) -> str | None:
+def _interface_of_address(address: str) -> str | None:
     """Return the network interface that has this address: gloo would look its own name up."""
     import psutil
 
@@ -151,7 +153,7 @@ def _interface_of(address: str) -> str | None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_agent_log() -> Iterator[None]:
     """Keep the agent from logging its own account of a failure; ours comes first."""
     loggers = [logging.getLogger(name) for name in ("torch.distributed.elastic", "torch.multiprocessing")]
     levels = [logger.level for logger in loggers]

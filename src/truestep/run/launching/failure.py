@@ -14,7 +14,7 @@ from truestep.explainer.logs.reading import ErrorInLog, decode_error_log, read_e
 _HUNG = (DID_NOT_COME, SHOWS_NO_LIFE)
 
 
-class LaunchedDeath(NamedTuple):
+class ProcessDeath(NamedTuple):
     """How one rank ended."""
 
     rank: int
@@ -42,15 +42,15 @@ class LaunchedDeath(NamedTuple):
         return self.exit_code if self.exit_code > 0 else 128 - self.exit_code
 
 
-def launched_deaths(failures: Mapping[int, Any], logs: Path) -> list[LaunchedDeath]:
+def process_deaths_by_cause(failures: Mapping[int, Any], logs: Path) -> list[ProcessDeath]:
     """Return how the ranks ended, the first cause first; `failures` are torch's, by rank."""
     found = []
     for rank, failure in failures.items():
-        log = _newest_log(logs, failure.local_rank)
+        log = _newest_stderr_log(logs, failure.local_rank)
         errors = read_error_log(decode_error_log(log.read_bytes()) if log is not None else "").found
         errors = errors or read_error_log(_traceback_in_error_file(failure)).found
         found.append(
-            LaunchedDeath(
+            ProcessDeath(
                 rank, failure.local_rank, failure.pid, failure.exitcode, log, errors[-1] if errors else None
             )
         )
@@ -66,17 +66,17 @@ def _traceback_in_error_file(failure: Any) -> str:
     return str(message.get("extraInfo", {}).get("py_callstack", "")) if isinstance(message, dict) else ""
 
 
-def _newest_log(logs: Path, local_rank: int) -> Path | None:
+def _newest_stderr_log(logs: Path, local_rank: int) -> Path | None:
     # the folder may hold those of earlier launches, whose attempts have the same numbers
     found = logs.glob(f"*/attempt_*/{local_rank}/stderr.log")
     return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
-def describe_deaths(deaths: list[LaunchedDeath]) -> str:
+def describe_process_deaths(deaths: list[ProcessDeath]) -> str:
     """Return what is to be known first."""
     first = deaths[0]
     lines = [
-        f"rank {first.rank} (process {first.pid}) died first: {_cause(first, _told_of(first, deaths[1:]))}"
+        f"rank {first.rank} (process {first.pid}) died first: {_death_cause_text(first, _what_other_ranks_said(first, deaths[1:]))}"
     ]
     if first.error is not None:
         own = [frame for frame in first.error.crash.frames if not is_library_file(frame.path)]
@@ -90,14 +90,14 @@ def describe_deaths(deaths: list[LaunchedDeath]) -> str:
     return "\n".join(lines)
 
 
-def _told_of(death: LaunchedDeath, others: list[LaunchedDeath]) -> str:
+def _what_other_ranks_said(death: ProcessDeath, others: list[ProcessDeath]) -> str:
     """Return what another rank's error says of a rank that has none of its own, or nothing."""
     messages = [each.error.crash.message for each in others if each.error is not None and each.is_consequence]
     found = [each[each.index(name) :] for each in messages if (name := f"rank {death.rank} (") in each]
     return found[0].split("\n", 1)[0].split(". ", 1)[0] if found else ""
 
 
-def _cause(death: LaunchedDeath, told: str) -> str:
+def _death_cause_text(death: ProcessDeath, told: str) -> str:
     if death.error is not None:
         return death.error.crash.title
     if death.exit_code < 0:

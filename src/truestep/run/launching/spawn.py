@@ -12,10 +12,10 @@ from truestep.core.errors import OptionError, RankError
 from truestep.core.wording import a_type
 from truestep.run.launching import tether
 from truestep.run.launching.agent import LaunchOptions, run_launched_processes
-from truestep.run.launching.tether import tie_to_launcher
+from truestep.run.launching.tether import die_with_parent_process
 
 
-class _Tied:
+class _FunctionTiedToParent:
     """A function that ends with its parent."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -24,7 +24,7 @@ class _Tied:
         self.__module__ = function.__module__
 
     def __call__(self, *arguments: Any) -> Any:
-        tie_to_launcher(self._parent)
+        die_with_parent_process(self._parent)
         return self._function(*arguments)
 
 
@@ -57,13 +57,15 @@ def spawn(function: Callable[..., Any], processes: int, *arguments: Any, restart
     with tempfile.TemporaryDirectory(prefix="truestep-logs-") as folder:
         launch = LaunchOptions(processes=processes, restarts=restarts, logs=Path(folder))
         try:
-            found = run_launched_processes(launch, _Tied(function), arguments)
+            found = run_launched_processes(launch, _FunctionTiedToParent(function), arguments)
         except ChildFailedError as failure:
-            from truestep.run.launching.failure import describe_deaths, launched_deaths
+            from truestep.run.launching.failure import describe_process_deaths, process_deaths_by_cause
 
             # What they wrote is in a folder that is gone with this call.
-            deaths = [death._replace(log=None) for death in launched_deaths(failure.failures, launch.logs)]
-            error = RankError(describe_deaths(deaths))
+            deaths = [
+                death._replace(log=None) for death in process_deaths_by_cause(failure.failures, launch.logs)
+            ]
+            error = RankError(describe_process_deaths(deaths))
             error.rank = deaths[0].rank
             raise error from None
     return [found[rank] for rank in sorted(found)]
@@ -78,10 +80,10 @@ def launch_python(launch: LaunchOptions, words: Sequence[str]) -> int:
     try:
         run_launched_processes(launch, sys.executable, ["-I", "-S", *command])
     except ChildFailedError as failure:
-        from truestep.run.launching.failure import describe_deaths, launched_deaths
+        from truestep.run.launching.failure import describe_process_deaths, process_deaths_by_cause
 
-        deaths = launched_deaths(failure.failures, launch.logs)
-        sys.stderr.write(f"truestep: {describe_deaths(deaths)}\n")
+        deaths = process_deaths_by_cause(failure.failures, launch.logs)
+        sys.stderr.write(f"truestep: {describe_process_deaths(deaths)}\n")
         return deaths[0].status
     except SignalException as asked:
         sys.stderr.write(

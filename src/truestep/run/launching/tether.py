@@ -11,7 +11,7 @@ import sys
 _PR_SET_PDEATHSIG = 1  # of Linux's <sys/prctl.h>; the setting survives exec, and does not pass to children
 
 
-def tie_to_launcher(parent: int) -> None:
+def die_with_parent_process(parent: int) -> None:
     """Have this process killed as soon as its parent ends; at once, where that has happened already. On Linux."""
     if sys.platform != "linux":
         return
@@ -23,5 +23,5 @@ def tie_to_launcher(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    tie_to_launcher(int(sys.argv[1]))
+    die_with_parent_process(int(sys.argv[1]))
     os.execv(sys.argv[2], sys.argv[2:])

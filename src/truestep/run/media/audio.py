@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from truestep.core.errors import OptionError
-from truestep.run.media.kind import LoggedMedia, media_array, media_integers
+from truestep.run.media.kind import EncodedMedia, media_values_on_host, scale_to_integers
 
 MAX_CHANNELS = 8
 
 
-class Audio(LoggedMedia):
+class Audio(EncodedMedia):
     """Sound for `run.log(speech=ts.Audio(wave, 16_000))`.
 
     Args:
@@ -29,7 +29,7 @@ class Audio(LoggedMedia):
     advice = "Bring the wave to -1 ... 1: wave / wave.abs().max()"
 
     def __init__(self, wave: Any, rate: int) -> None:
-        array = media_array(wave, of="ts.Audio")
+        array = media_values_on_host(wave, of="ts.Audio")
         if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[0] > MAX_CHANNELS):
             raise OptionError(
                 f"ts.Audio was given shape {array.shape}; it takes one sound, (samples,) or (channels, samples) with at most "
@@ -43,13 +43,13 @@ class Audio(LoggedMedia):
             )
         note = ""
         if array.dtype != np.int16:
-            whole, note = media_integers(array, -1.0, 1.0, most=2 * 32767, blank=0.0)
+            whole, note = scale_to_integers(array, -1.0, 1.0, most=2 * 32767, blank=0.0)
             array = whole - 32767
         channels = np.atleast_2d(array).astype("<i2")
-        super().__init__(_wav(channels.T.tobytes(), len(channels), rate), note)
+        super().__init__(_encode_wav(channels.T.tobytes(), len(channels), rate), note)
 
 
-def _wav(samples: bytes, channels: int, rate: int) -> bytes:
+def _encode_wav(samples: bytes, channels: int, rate: int) -> bytes:
     file = io.BytesIO()
     with wav.open(file, "wb") as writer:
         writer.setparams((channels, 2, rate, 0, "NONE", ""))

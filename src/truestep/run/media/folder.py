@@ -11,51 +11,51 @@ from urllib.parse import quote
 from truestep.core.errors import RunDirectoryError
 from truestep.core.files import is_unfinished_file, read_regular_file, replacing_file
 from truestep.core.system import is_reserved_name
-from truestep.report.history import metrics_histories
-from truestep.report.media import MEDIA, MEDIA_SUFFIXES, MediaLine
+from truestep.report.history import metrics_file_and_kept_copies
+from truestep.report.media import MEDIA, MEDIA_SUFFIXES, MediaFileEntry
 from truestep.report.metrics import read_metrics
-from truestep.run.media.kind import LoggedMedia
+from truestep.run.media.kind import EncodedMedia
 
 MAX_NAME = 100  # of the 255 bytes that file systems take: a name as %XX is three times as long
 
 
-class LoggedFile(NamedTuple):
+class LoggedMediaFile(NamedTuple):
     """What was written: enough for a tracker, `tracker.media(name, kind, path, step)`, and for the line of metrics."""
 
     name: str
     kind: str
     path: Path
     step: int
-    line: MediaLine
+    line: MediaFileEntry
 
 
-def log_media(directory: Path, step: int, media: Mapping[str, LoggedMedia]) -> list[LoggedFile]:
+def write_media_files(directory: Path, step: int, media: Mapping[str, EncodedMedia]) -> list[LoggedMediaFile]:
     """Write each into its file under a run's directory; they are on the disk for good when this returns."""
-    return [_write(directory, step, name, each) for name, each in media.items()]
+    return [_write_media_file(directory, step, name, each) for name, each in media.items()]
 
 
-def _write(directory: Path, step: int, name: str, media: LoggedMedia) -> LoggedFile:
+def _write_media_file(directory: Path, step: int, name: str, media: EncodedMedia) -> LoggedMediaFile:
     folder = directory / MEDIA / media_folder_name(name)
     try:
-        _make(folder.parent)
-        _make(folder)
+        _make_media_folder(folder.parent)
+        _make_media_folder(folder)
         path = _media_path(folder, step, media)
     except OSError as error:
         raise RunDirectoryError(
             f"run.log({name}=...) could not be written under {folder}: {error}. Make room there, or make it a folder that can be "
             "written to, and start the run again: it goes on from its last checkpoint."
         ) from error
-    line = MediaLine(kind=media.kind, file=path.relative_to(directory).as_posix(), note=media.note)
-    return LoggedFile(name, media.kind, path, step, line)
+    line = MediaFileEntry(kind=media.kind, file=path.relative_to(directory).as_posix(), note=media.note)
+    return LoggedMediaFile(name, media.kind, path, step, line)
 
 
-def _make(folder: Path) -> None:
+def _make_media_folder(folder: Path) -> None:
     if folder.is_symlink():  # a run's files are its own, and a link could lead anywhere
         raise OSError("it is a symbolic link")
     folder.mkdir(exist_ok=True)
 
 
-def _media_path(folder: Path, step: int, media: LoggedMedia) -> Path:
+def _media_path(folder: Path, step: int, media: EncodedMedia) -> Path:
     """Return the file that holds the content: one that has it already, or a new one."""
     for number in range(1, 10_000):
         path = folder / f"{step:08d}{f'-{number}' if number > 1 else ''}{media.suffix}"
@@ -89,7 +89,7 @@ def remove_unlisted_media(metrics: Path) -> None:
     folder = metrics.parent / MEDIA
     if folder.is_symlink() or not folder.is_dir():
         return
-    listed = {path for file in metrics_histories(metrics) for path in _files_in_metrics(file)}
+    listed = {path for file in metrics_file_and_kept_copies(metrics) for path in _files_in_metrics(file)}
     for path in folder.glob("*/*"):
         ours = path.suffix in MEDIA_SUFFIXES.values() or is_unfinished_file(path)
         if (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from truestep.core.errors import OptionError
-from truestep.run.media.kind import LoggedMedia, Values, media_array, media_integers
+from truestep.run.media.kind import EncodedMedia, Values, media_values_on_host, scale_to_integers
 
 COLOURS = {1: 0, 3: 2, 4: 6}  # PNG's colour types by channels: grey, RGB, RGB with opacity
 SHAPES = (
@@ -17,7 +17,7 @@ SHAPES = (
 )
 
 
-class Image(LoggedMedia):
+class Image(EncodedMedia):
     """A picture for `run.log(samples=ts.Image(pixels))`.
 
     Args:
@@ -40,17 +40,17 @@ class Image(LoggedMedia):
     def __init__(
         self, pixels: Any, *, low: float = 0.0, high: float = 1.0, columns: int | None = None
     ) -> None:
-        array = media_array(pixels, of="ts.Image")
-        _check(array, low, high, columns)
+        array = media_values_on_host(pixels, of="ts.Image")
+        _check_image_values(array, low, high, columns)
         note = ""
         if array.dtype != np.uint8:
-            array, note = media_integers(array, low, high, most=255, blank=low)
+            array, note = scale_to_integers(array, low, high, most=255, blank=low)
         while array.ndim < 4:
             array = array[None]
-        super().__init__(_png(_grid(array.astype(np.uint8), columns)), note)
+        super().__init__(_encode_png(_image_grid(array.astype(np.uint8), columns)), note)
 
 
-def _check(array: Values, low: float, high: float, columns: int | None) -> None:
+def _check_image_values(array: Values, low: float, high: float, columns: int | None) -> None:
     channels = array.shape[-3] if array.ndim > 2 else 1
     if array.ndim not in (2, 3, 4) or channels not in COLOURS:
         last = array.ndim > 2 and array.shape[-1] in COLOURS
@@ -74,7 +74,7 @@ def _check(array: Values, low: float, high: float, columns: int | None) -> None:
         raise OptionError(f"ts.Image(columns={columns}): give at least 1 picture in a row.")
 
 
-def _grid(images: Values, columns: int | None) -> Values:
+def _image_grid(images: Values, columns: int | None) -> Values:
     """Lay (batch, channels, height, width) out in rows, one dark pixel between two; return (height, width, channels)."""
     num_images, channels, height, width = images.shape
     if num_images == 1:
@@ -87,7 +87,7 @@ def _grid(images: Values, columns: int | None) -> Values:
     return table.reshape(rows * (height + 1), columns * (width + 1), channels)[:-1, :-1]
 
 
-def _png(pixels: Values) -> bytes:
+def _encode_png(pixels: Values) -> bytes:
     """Encode (height, width, channels) of uint8 by the PNG specification, without filters."""
     height, width, channels = pixels.shape
     lines = np.zeros((height, 1 + width * channels), np.uint8)  # each begins with its filter: 0, none

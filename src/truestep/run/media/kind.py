@@ -9,13 +9,13 @@ import torch
 from numpy.typing import NDArray
 
 from truestep.core.errors import OptionError
-from truestep.core.wording import byte_size
+from truestep.core.wording import bytes_text
 from truestep.report.media import MAX_MEDIA_BYTES
 
 Values = NDArray[Any]
 
 
-class LoggedMedia:
+class EncodedMedia:
     """One file that `run.log` writes; encoded at once, so that a later change of the tensor changes nothing."""
 
     kind: ClassVar[str]
@@ -29,16 +29,16 @@ class LoggedMedia:
         """What the file does not show as it was: values that were cut off, or not finite."""
         if len(content) > MAX_MEDIA_BYTES:
             raise OptionError(
-                f"ts.{type(self).__name__}: this takes {byte_size(len(content))}, and a run keeps at most "
-                f"{byte_size(MAX_MEDIA_BYTES)} in one file of media, since the report holds them all. Log fewer, smaller or "
+                f"ts.{type(self).__name__}: this takes {bytes_text(len(content))}, and a run keeps at most "
+                f"{bytes_text(MAX_MEDIA_BYTES)} in one file of media, since the report holds them all. Log fewer, smaller or "
                 "shorter ones, or write a file of your own into run.directory."
             )
 
     def __repr__(self) -> str:
-        return f"ts.{type(self).__name__}({byte_size(len(self.content))})"
+        return f"ts.{type(self).__name__}({bytes_text(len(self.content))})"
 
 
-def media_array(values: Any, *, of: str) -> Values:
+def media_values_on_host(values: Any, *, of: str) -> Values:
     """Return a tensor's or an array's values on the host: uint8, int16 or float32; this waits for a device."""
     if isinstance(values, torch.Tensor):
         values = values.detach()
@@ -61,7 +61,9 @@ def media_array(values: Any, *, of: str) -> Values:
     return array
 
 
-def media_integers(values: Values, low: float, high: float, *, most: int, blank: float) -> tuple[Values, str]:
+def scale_to_integers(
+    values: Values, low: float, high: float, *, most: int, blank: float
+) -> tuple[Values, str]:
     """Map [low, high] to whole numbers from 0 to `most`; return them with a note on what did not fit.
 
     What is not finite becomes `blank`.

@@ -2,10 +2,10 @@
 """Text, as a file of UTF-8."""
 
 from truestep.core.errors import OptionError
-from truestep.run.media.kind import LoggedMedia
+from truestep.run.media.kind import EncodedMedia
 
 
-class Text(LoggedMedia):
+class Text(EncodedMedia):
     """Text for `run.log(samples=ts.Text(string))`; the report shows it as it is, with its line ends and as no HTML.
 
     Raises OptionError for what is no string, and for more than 4 MiB.

@@ -47,26 +47,26 @@ class Progress:
     def show(self, values: Mapping[str, float]) -> None:
         """Show where the run is, with these values and those shown before."""
         began = time.monotonic()
-        self._take(values, began)
-        self._safely(self._screen.show)
+        self._update_reading(values, began)
+        self._draw_ignoring_broken_stream(self._screen.show)
         ended = time.monotonic()
         self._due = ended + max(self._screen.every_seconds, (ended - began) / SHARE_OF_TIME)
 
     def end_epoch(self, values: Mapping[str, float]) -> None:
         """Show the end of an epoch, or of all steps: on a stream that is no terminal this is a line, but not many a second."""
         now = time.monotonic()
-        self._take(values, now)
+        self._update_reading(values, now)
         if self._batches is None and self._entered and self._entered[2] <= 1:
             self._batches = self._where[2]
-        last = self._reading.counts_steps or self._reading.epoch + 1 == self._reading.total_epochs
+        last = self._reading.has_steps_only or self._reading.epoch + 1 == self._reading.total_epochs
         if last or now - self._epoch_shown >= self._screen.epoch_seconds:
             self._epoch_shown = now
-            self._safely(self._screen.show)
+            self._draw_ignoring_broken_stream(self._screen.show)
 
     def line(self, text: str) -> None:
         """Print a message above the bar; on standard error where none is shown."""
         if not isinstance(self._screen, SilentProgress):
-            self._safely(lambda _: self._screen.line(text))
+            self._draw_ignoring_broken_stream(lambda _: self._screen.line(text))
             return
         with suppress(OSError, ValueError):  # a terminal that has gone away ends nothing
             sys.stderr.write(f"{text}\n")
@@ -74,10 +74,10 @@ class Progress:
     def close(self) -> None:
         """Leave the last state on the screen and give the terminal back; more calls do nothing."""
         self._due = math.inf
-        self._safely(lambda _: self._screen.close())
+        self._draw_ignoring_broken_stream(lambda _: self._screen.close())
         self._screen = SilentProgress()
 
-    def _safely(self, shown: Callable[[ProgressReading], None]) -> None:
+    def _draw_ignoring_broken_stream(self, shown: Callable[[ProgressReading], None]) -> None:
         """A terminal that has gone away (a dropped connection, a closed pipe) must not end the training."""
         try:
             shown(self._reading)
@@ -87,7 +87,7 @@ class Progress:
             # never tried again: each attempt may wait for a terminal that is not there
             self._screen, self._due = SilentProgress(), math.inf
 
-    def _take(self, values: Mapping[str, float], now: float) -> None:
+    def _update_reading(self, values: Mapping[str, float], now: float) -> None:
         reading = self._reading
         reading.step, reading.epoch, reading.batch = self._where
         reading.batches_per_epoch = self._batches

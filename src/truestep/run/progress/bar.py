@@ -15,20 +15,20 @@ class ProgressBar:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(10, options.max_width - 1)  # a full last column makes some terminals wrap
-        yield self._bar(width, ascii_only=options.ascii_only)
-        yield self._facts(width)
+        yield self._bar_line(width, ascii_only=options.ascii_only)
+        yield self._facts_line(width)
 
-    def _bar(self, width: int, *, ascii_only: bool) -> Text:
+    def _bar_line(self, width: int, *, ascii_only: bool) -> Text:
         text = Text(self.reading.epoch_text(), style="bold", no_wrap=True, overflow="crop")
         fraction, tail = self.reading.fraction, "  " + self.reading.time_text()
         if fraction is not None:
             num_cells = width - len(text) - len(tail) - len("   100%")
             if num_cells >= 5:
-                text.append(" ").append_text(_cells(fraction, num_cells, "=-" if ascii_only else "━─"))
+                text.append(" ").append_text(_bar_cells(fraction, num_cells, "=-" if ascii_only else "━─"))
                 tail = f"  {fraction:4.0%}{tail}"
         return text.append(tail, style="not bold") if len(text) + len(tail) <= width else text
 
-    def _facts(self, width: int) -> Text:
+    def _facts_line(self, width: int) -> Text:
         text = Text(no_wrap=True, overflow="crop")
         for fact, tone in self.reading.facts():
             gap = "  " if text else ""
@@ -37,7 +37,7 @@ class ProgressBar:
         return text
 
 
-def _cells(fraction: float, num_cells: int, glyphs: str) -> Text:
+def _bar_cells(fraction: float, num_cells: int, glyphs: str) -> Text:
     done = int(fraction * num_cells)
     colour = "green" if fraction >= 1 else "cyan"
     full, empty = glyphs[0] * done, glyphs[1] * (num_cells - done)

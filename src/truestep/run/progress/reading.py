@@ -28,7 +28,7 @@ class ProgressReading:
     seconds_per_step: float | None = None  # at this process's mean pace, evaluations and saves included
 
     @property
-    def counts_steps(self) -> bool:
+    def has_steps_only(self) -> bool:
         """Whether the run is one pass of so many steps: it has 0 epochs."""
         return self.total_epochs == 0
 
@@ -37,7 +37,7 @@ class ProgressReading:
         """How much of all epochs is done, where that is known."""
         if not self.batches_per_epoch or self.total_epochs is None:
             return None
-        done = self.batch + (0 if self.counts_steps else self.epoch * self.batches_per_epoch)
+        done = self.batch + (0 if self.has_steps_only else self.epoch * self.batches_per_epoch)
         return min(1.0, done / (max(1, self.total_epochs) * self.batches_per_epoch))
 
     @property
@@ -50,7 +50,7 @@ class ProgressReading:
 
     def epoch_text(self) -> str:
         """As in "epoch 3/20", or "17/400 steps" of a run without epochs."""
-        if self.counts_steps:
+        if self.has_steps_only:
             return f"{self.batch:,}/{self.batches_per_epoch or 0:,} steps"
         return f"epoch {self.epoch + 1}" + (f"/{self.total_epochs}" if self.total_epochs else "")
 
@@ -74,10 +74,10 @@ class ProgressReading:
             yield f"{short_number(1 / self.seconds_per_step)} steps/s", "quiet"
 
     def _losses_then_others(self) -> Iterator[tuple[str, Tone]]:
-        def order(name: str) -> int:
+        def loss_first_key(name: str) -> int:
             return 0 if name.endswith("loss") else 1
 
-        for name in sorted(self.values, key=order):
+        for name in sorted(self.values, key=loss_first_key):
             value, last = self.values[name], name.rpartition("/")[2]
             if last == "updates_skipped":
                 if value:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from truestep.core.files import open_regular_file, replacing_file
-from truestep.report.export import csv_lines
+from truestep.report.export import format_csv
 from truestep.run.trackers.tracker import Tracker, Tracking
 
 HEADING = ("step", "epoch", "name", "value")
@@ -30,9 +30,9 @@ class CsvTracker(Tracker):
         """Write what there is, and open the file to add to it."""
         path = self._path or tracking.directory / "metrics.csv"
         with replacing_file(path) as file:
-            file.write(csv_lines([HEADING]).encode())
+            file.write(format_csv([HEADING]).encode())
             for line in tracking.history():
-                file.write(csv_lines(_cells(line.values, line.step, line.epoch)).encode())
+                file.write(format_csv(_csv_cells(line.values, line.step, line.epoch)).encode())
         self._file = os.fdopen(
             open_regular_file(path, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8", newline=""
         )
@@ -40,7 +40,7 @@ class CsvTracker(Tracker):
     def scalars(self, values: Mapping[str, float], step: int, epoch: int) -> None:
         """Add a row for each value."""
         assert self._file is not None
-        self._file.write(csv_lines(_cells(values, step, epoch)))
+        self._file.write(format_csv(_csv_cells(values, step, epoch)))
 
     def flush(self) -> None:
         """Bring rows that wait into the file."""
@@ -54,5 +54,5 @@ class CsvTracker(Tracker):
             self._file = None
 
 
-def _cells(values: Mapping[str, float], step: int, epoch: int) -> Iterable[tuple[object, ...]]:
+def _csv_cells(values: Mapping[str, float], step: int, epoch: int) -> Iterable[tuple[object, ...]]:
     return ((step, epoch, name, repr(float(value))) for name, value in values.items())

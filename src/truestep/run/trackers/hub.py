@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from truestep.core.accelerator import in_float64
+from truestep.core.accelerator import to_float64
 from truestep.core.errors import OptionError
 from truestep.run.trackers.tracker import Tracker, Tracking
 
@@ -15,7 +15,7 @@ NUM_BINS = 64
 _BY_WORD = {"wandb": 'ts.WandbTracker("project")', "mlflow": 'ts.MlflowTracker("experiment")'}
 
 
-def _tracker_of(given: object) -> str:
+def _tracker_constructor_text(given: object) -> str:
     """Return what makes the tracker whose service is named, by a word or by an object of its own."""
     said = f"{given} {type(given).__module__}".lower()
     return next((made for word, made in _BY_WORD.items() if word in said), "ts.TensorBoardTracker()")
@@ -29,9 +29,9 @@ class Trackers:
     ) -> None:
         if not isinstance(trackers, list | tuple):
             raise OptionError(
-                f"ts.Run(trackers={trackers!r}): give a list of them, trackers=[{_tracker_of(trackers)}]."
+                f"ts.Run(trackers={trackers!r}): give a list of them, trackers=[{_tracker_constructor_text(trackers)}]."
             )
-        self._live = [_checked_tracker(tracker) for tracker in trackers]
+        self._live = [_check_is_tracker(tracker) for tracker in trackers]
         self._tracking = tracking
         self._say = say
         self._is_open = False
@@ -45,7 +45,7 @@ class Trackers:
         """Give trackers a histogram of a tensor's finite values, at the run's step; this waits for the device."""
         if not self._live:
             return
-        finite = in_float64(torch.as_tensor(values).detach().flatten()).cpu()
+        finite = to_float64(torch.as_tensor(values).detach().flatten()).cpu()
         finite = finite[finite.isfinite()]
         if finite.numel():
             low, high = float(finite.min()), float(finite.max())
@@ -80,7 +80,7 @@ class Trackers:
         """The run begins, or goes on: what was told after its step is told again from here."""
         if not self._is_open:
             self._is_open = True
-            self._call("open", self._tracking())
+            self._call_or_drop_tracker("open", self._tracking())
 
     def flush(self) -> None:
         """Let them bring to disk what waits."""
@@ -97,9 +97,9 @@ class Trackers:
         if not self._live:
             return
         self.open()
-        self._call(method, *values)
+        self._call_or_drop_tracker(method, *values)
 
-    def _call(self, method: str, *values: Any) -> None:
+    def _call_or_drop_tracker(self, method: str, *values: Any) -> None:
         for tracker in list(self._live):
             try:
                 getattr(tracker, method)(*values)
@@ -111,7 +111,7 @@ class Trackers:
                 )
 
 
-def _checked_tracker(tracker: Any) -> Tracker:
+def _check_is_tracker(tracker: Any) -> Tracker:
     if isinstance(tracker, Tracker):
         return tracker
     hint = " Write it with parentheses." if isinstance(tracker, type) else ""

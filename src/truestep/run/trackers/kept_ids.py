@@ -9,18 +9,18 @@ from truestep.core.files import replacing_file
 FILE = "trackers.json"
 
 
-def kept_id(directory: Path, service: str) -> str | None:
+def read_tracker_id(directory: Path, service: str) -> str | None:
     """Return the id that a service has for the run in a directory; None where it has none yet."""
-    return _ids(directory).get(service)
+    return _read_tracker_ids(directory).get(service)
 
 
-def keep_id(directory: Path, service: str, name: str) -> None:
+def write_tracker_id(directory: Path, service: str, name: str) -> None:
     """Write down the id that a service has for the run in a directory."""
     with replacing_file(directory / FILE) as file:
-        file.write(json.dumps({**_ids(directory), service: name}, indent=2).encode() + b"\n")
+        file.write(json.dumps({**_read_tracker_ids(directory), service: name}, indent=2).encode() + b"\n")
 
 
-def _ids(directory: Path) -> dict[str, str]:
+def _read_tracker_ids(directory: Path) -> dict[str, str]:
     try:
         found = json.loads((directory / FILE).read_text("utf-8"))
     except (OSError, ValueError):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import MissingPackageError
-from truestep.run.trackers.kept_ids import keep_id, kept_id
+from truestep.run.trackers.kept_ids import read_tracker_id, write_tracker_id
 from truestep.run.trackers.tracker import Tracker, Tracking
 
 MOST_WAITING = 500  # values that are sent together: a server is asked once for each of these
@@ -39,7 +39,7 @@ class MlflowTracker(Tracker):
         self._id = ""
         self._last: dict[str, int] = {}  # the last step that the service has, by name
         self._waiting: list[Any] = []
-        _mlflow()  # a package that is missing is said before the training
+        _import_mlflow()  # a package that is missing is said before the training
 
     @property
     def run_id(self) -> str:
@@ -48,26 +48,26 @@ class MlflowTracker(Tracker):
 
     def open(self, tracking: Tracking) -> None:
         """Begin a run of MLflow, or go on with the one that this run had."""
-        self._client = _mlflow().MlflowClient(self._uri)
-        known = kept_id(tracking.directory, "mlflow")
+        self._client = _import_mlflow().MlflowClient(self._uri)
+        known = read_tracker_id(tracking.directory, "mlflow")
         self._last = {}
         if known is None:
-            self._begin(tracking)
+            self._create_mlflow_run(tracking)
         else:
-            self._go_on(known)
+            self._continue_mlflow_run(known)
         for line in tracking.history():
             self.scalars(line.values, line.step, line.epoch)
 
-    def _begin(self, tracking: Tracking) -> None:
+    def _create_mlflow_run(self, tracking: Tracking) -> None:
         made = self._client.create_run(
             self._experiment_id(), tags=self._tags, run_name=tracking.directory.name
         )
         self._id = made.info.run_id
-        keep_id(tracking.directory, "mlflow", self._id)
+        write_tracker_id(tracking.directory, "mlflow", self._id)
         for name, value in tracking.config.items():
-            self._client.log_param(self._id, _as_name(name), value)
+            self._client.log_param(self._id, _replace_refused_characters(name), value)
 
-    def _go_on(self, known: str) -> None:
+    def _continue_mlflow_run(self, known: str) -> None:
         self._id = known
         self._client.update_run(known, status="RUNNING")
         for name in self._client.get_run(known).data.metrics:
@@ -85,7 +85,10 @@ class MlflowTracker(Tracker):
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
-        named = {_as_name(name): value for name, value in {**values, "epoch": float(epoch)}.items()}
+        named = {
+            _replace_refused_characters(name): value
+            for name, value in {**values, "epoch": float(epoch)}.items()
+        }
         self._waiting += [
             Metric(name, value, now, step) for name, value in named.items() if step > self._last.get(name, -1)
         ]
@@ -94,11 +97,11 @@ class MlflowTracker(Tracker):
 
     def figure(self, name: str, figure: Any, step: int) -> None:
         """Log a matplotlib figure as a picture."""
-        self._client.log_figure(self._id, figure, f"{_as_name(name)}/{step:09d}.png")
+        self._client.log_figure(self._id, figure, f"{_replace_refused_characters(name)}/{step:09d}.png")
 
     def media(self, name: str, kind: str, path: Path, step: int) -> None:
         """Log a file of the run as an artifact."""
-        self._client.log_artifact(self._id, str(path), _as_name(name))
+        self._client.log_artifact(self._id, str(path), _replace_refused_characters(name))
 
     def flush(self) -> None:
         """Send what waits."""
@@ -114,11 +117,11 @@ class MlflowTracker(Tracker):
             self._client = None
 
 
-def _as_name(name: str) -> str:
+def _replace_refused_characters(name: str) -> str:
     return _REFUSED.sub("_", name)
 
 
-def _mlflow() -> Any:
+def _import_mlflow() -> Any:
     try:
         import mlflow
     except ImportError as error:

@@ -27,7 +27,7 @@ class TensorBoardTracker(Tracker):
     def __init__(self, directory: str | Path | None = None) -> None:
         self._directory = None if directory is None else Path(directory).absolute()
         self._writer: SummaryWriter | None = None
-        _writer_class()  # a package that is missing is said before the training
+        _import_summary_writer()  # a package that is missing is said before the training
 
     @property
     def writer(self) -> "SummaryWriter":
@@ -38,7 +38,7 @@ class TensorBoardTracker(Tracker):
     def open(self, tracking: Tracking) -> None:
         """Write a new file of events, from the run's step on."""
         directory = self._directory or tracking.directory / "tensorboard"
-        self._writer = _writer_class()(str(directory), purge_step=tracking.step)
+        self._writer = _import_summary_writer()(str(directory), purge_step=tracking.step)
         for line in tracking.history():
             if line.step >= tracking.step:
                 self.scalars(line.values, line.step, line.epoch)
@@ -72,10 +72,10 @@ class TensorBoardTracker(Tracker):
     def graph(self, model: Any, batch: Any) -> None:
         """Add the graph that torch's tracer finds in eval mode; the model is left as it was."""
         from truestep.core.modules import as_module
-        from truestep.model.calling import undisturbed_model
+        from truestep.model.calling import preserve_model_state
 
         module = as_module(model, "run.trackers.graph")
-        with undisturbed_model(module), warnings.catch_warnings():
+        with preserve_model_state(module), warnings.catch_warnings():
             # torch's writer uses its old tracer, and so does whoever asks for this graph
             warnings.simplefilter("ignore")
             self.writer.add_graph(module.eval(), batch)
@@ -85,9 +85,9 @@ class TensorBoardTracker(Tracker):
         if kind == "text":
             self.writer.add_text(name, path.read_text(encoding="utf-8"), step)
         elif kind == "image":
-            self.writer.add_image(name, _pixels(path), step, dataformats="HWC")
+            self.writer.add_image(name, _read_image_pixels(path), step, dataformats="HWC")
         elif kind == "audio":
-            sound, rate = _sound(path)
+            sound, rate = _read_wav_samples(path)
             self.writer.add_audio(name, sound, step, sample_rate=rate)
 
     def flush(self) -> None:
@@ -102,7 +102,7 @@ class TensorBoardTracker(Tracker):
             self._writer = None
 
 
-def _writer_class() -> Any:
+def _import_summary_writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -113,7 +113,7 @@ def _writer_class() -> Any:
     return SummaryWriter
 
 
-def _pixels(path: Path) -> Any:
+def _read_image_pixels(path: Path) -> Any:
     import numpy as np
     from PIL import Image
 
@@ -121,7 +121,7 @@ def _pixels(path: Path) -> Any:
         return np.asarray(image.convert("RGB"))
 
 
-def _sound(path: Path) -> tuple[Any, int]:
+def _read_wav_samples(path: Path) -> tuple[Any, int]:
     """Return 16-bit samples of a WAV file as floats from -1 to 1, shape (1, samples), and their rate."""
     import wave
 

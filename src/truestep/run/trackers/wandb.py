@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import MissingPackageError
-from truestep.run.trackers.kept_ids import keep_id, kept_id
+from truestep.run.trackers.kept_ids import read_tracker_id, write_tracker_id
 from truestep.run.trackers.tracker import Tracker, Tracking
 
 
@@ -28,7 +28,7 @@ class WandbTracker(Tracker):
         self._settings = {"project": project, **settings}
         self._run: Any = None
         self._begins = 0
-        _wandb()  # a package that is missing is said before the training
+        _import_wandb()  # a package that is missing is said before the training
 
     @property
     def run(self) -> Any:
@@ -38,7 +38,7 @@ class WandbTracker(Tracker):
 
     def open(self, tracking: Tracking) -> None:
         """Begin a run of wandb, or go on with the one that this run had."""
-        known = kept_id(tracking.directory, "wandb")
+        known = read_tracker_id(tracking.directory, "wandb")
         name = known or secrets.token_hex(8)
         settings = {
             "id": name,
@@ -48,8 +48,8 @@ class WandbTracker(Tracker):
             "resume": "allow",
             **self._settings,
         }
-        self._run = _wandb().init(**settings)
-        keep_id(tracking.directory, "wandb", name)
+        self._run = _import_wandb().init(**settings)
+        write_tracker_id(tracking.directory, "wandb", name)
         self._run.define_metric("*", step_metric="step")
         self._begins = self._run.summary.get("step") or 0  # offline it knows of none
         for line in tracking.history():
@@ -57,24 +57,26 @@ class WandbTracker(Tracker):
 
     def scalars(self, values: Mapping[str, float], step: int, epoch: int) -> None:
         """Log a line."""
-        self._log({**values, "epoch": epoch}, step)
+        self._log_if_new_step({**values, "epoch": epoch}, step)
 
     def histogram(self, name: str, counts: Sequence[float], edges: Sequence[float], step: int) -> None:
         """Log a histogram."""
-        self._log({name: _wandb().Histogram(np_histogram=(list(counts), list(edges)))}, step)
+        self._log_if_new_step(
+            {name: _import_wandb().Histogram(np_histogram=(list(counts), list(edges)))}, step
+        )
 
     def figure(self, name: str, figure: Any, step: int) -> None:
         """Log a matplotlib figure as a picture."""
-        self._log({name: _wandb().Image(figure)}, step)
+        self._log_if_new_step({name: _import_wandb().Image(figure)}, step)
 
     def media(self, name: str, kind: str, path: Path, step: int) -> None:
         """Log a picture, a sound, or a text."""
-        wandb = _wandb()
+        wandb = _import_wandb()
         if kind == "text":
             made = wandb.Html(f"<pre>{html.escape(path.read_text('utf-8'))}</pre>", inject=False)
         else:
             made = (wandb.Audio if kind == "audio" else wandb.Image)(str(path))
-        self._log({name: made}, step)
+        self._log_if_new_step({name: made}, step)
 
     def close(self) -> None:
         """End wandb's run, which sends what waits."""
@@ -82,12 +84,12 @@ class WandbTracker(Tracker):
             self._run.finish()
             self._run = None
 
-    def _log(self, values: Mapping[str, Any], step: int) -> None:
+    def _log_if_new_step(self, values: Mapping[str, Any], step: int) -> None:
         if step >= self._begins:
             self.run.log({**values, "step": step})
 
 
-def _wandb() -> Any:
+def _import_wandb() -> Any:
     try:
         import wandb
     except ImportError as error:

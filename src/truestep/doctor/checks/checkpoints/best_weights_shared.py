@@ -8,13 +8,13 @@ from itertools import takewhile
 from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
-from truestep.doctor.source.averages import WeightMixture, mixtures
+from truestep.doctor.source.averages import WeightMixture, weight_mixtures
 from truestep.doctor.source.carried_on import bests_of_other_parts, carried_on
-from truestep.doctor.source.counters import counted_loops, is_made_anew
+from truestep.doctor.source.counters import counted_loops, is_model_made_anew
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, is_none, method_of, walk
+from truestep.doctor.source.names import Function, dotted_name, is_none, method_of, walk
 from truestep.doctor.source.questions import imported_names
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, node_text, replace_node
 from truestep.doctor.source.shared_weights import GIVING_WEIGHTS, KeptWeights, kept_weights, kind_of_owner
 from truestep.doctor.source.values import constant
 
@@ -65,26 +65,26 @@ class BestWeightsShared(SourceCheck):
         training = module.program.training_loops()
         for node, text in (*carried_on(module), *bests_of_other_parts(module)):
             yield At(node, text, RISK)
-        mixed = mixtures(module)
+        mixed = weight_mixtures(module)
         for kept in kept_weights(module):
-            own = [each for each in mixed if _is_of_itself(module, each, kept)]
+            own = [each for each in mixed if _is_average_with_own_model(module, each, kept)]
             if own:
                 text = f"{kept.name!r} holds the parameters themselves: line {own[0].node.lineno} averages them with themselves."
                 yield At(kept.node, text, BUG)
                 continue
             around = [each for each in module.ancestors(kept.node) if each in training]
             # what an outer loop makes anew is trained in the inner ones alone
-            loops = list(takewhile(partial(_trains_on, module, kept.model), around))
+            loops = list(takewhile(partial(_is_model_reused_in_loop, module, kept.model), around))
             if loops:
                 is_kept = _is_read_after(module, loops[-1], kept.node, kept.name)
             else:
                 is_kept = not around and _is_loaded_later(module, kept.node, kept.name)
-            is_kept = is_kept or _is_put_back(module, kept, training)
+            is_kept = is_kept or _is_restored_after_training(module, kept, training)
             kind = kind_of_owner(module, kept.model)  # a schedule's and a scaler's are numbers
             if kind not in ("scheduler", "scaler") and is_kept:
-                by_count = bool(loops) and _is_by_count(module, loops[-1], kept.node)
+                by_count = bool(loops) and _is_kept_periodically(module, loops[-1], kept.node)
                 severity = BUG if kind in ("module", "ddp") else RISK
-                yield At(kept.node, _text(kept, kind), QUESTION if by_count else severity)
+                yield At(kept.node, _sharing_message(kept, kind), QUESTION if by_count else severity)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep a copy, where the file has the module for it."""
@@ -93,38 +93,39 @@ class BestWeightsShared(SourceCheck):
             "copy" not in imported_names(module) or not can_be_copied
         ):  # what parameters() gives is gone through once
             raise SourceRewriteError
-        return [replaced(module, node, f"copy.deepcopy({text_of(module, node)})")]
+        return [replace_node(module, node, f"copy.deepcopy({node_text(module, node)})")]
 
 
-def _is_of_itself(module: SourceModule, mixed: WeightMixture, kept: KeptWeights) -> bool:
+def _is_average_with_own_model(module: SourceModule, mixed: WeightMixture, kept: KeptWeights) -> bool:
     """Tell an average of what is kept with the weights of its own model, which no loop around it makes anew."""
     if (mixed.into.name, mixed.of.model) != (kept.name, ast.unparse(kept.model)):
         return False
     loops = [each for each in module.ancestors(mixed.node) if isinstance(each, ast.For | ast.While)]
-    return not any(is_made_anew(module, each, kept.model) for each in loops)
+    return not any(is_model_made_anew(module, each, kept.model) for each in loops)
 
 
-def _text(kept: KeptWeights, kind: str | None) -> str:
+def _sharing_message(kept: KeptWeights, kind: str | None) -> str:
     if kept.node is kept.model:
         return f"{kept.name!r} is the model itself, and no copy: each later step changes it."
     held = "the optimizer's averages" if kind == "optimizer" else "the parameters"
     return f"{kept.name!r} holds {held} themselves: each later step changes it."
 
 
-def _trains_on(module: SourceModule, model: ast.expr, loop: ast.AST) -> bool:
-    return not is_made_anew(module, loop, model)
+def _is_model_reused_in_loop(module: SourceModule, model: ast.expr, loop: ast.AST) -> bool:
+    return not is_model_made_anew(module, loop, model)
 
 
-def _is_put_back(module: SourceModule, kept: KeptWeights, training: set[ast.AST]) -> bool:
+def _is_restored_after_training(module: SourceModule, kept: KeptWeights, training: set[ast.AST]) -> bool:
     """Tell weights that are kept before a training and loaded into the same model behind it, or before its next round."""
-    scope, model = module.scope(kept.node), dotted(kept.model)
+    scope, model = module.scope(kept.node), dotted_name(kept.model)
     loads = [
         each
         for each in module.method_calls("load_state_dict")
         if module.scope(each) is scope and each.lineno > kept.node.lineno and each.args
-        if dotted(each.func.value) == model  # type: ignore[attr-defined]
+        if dotted_name(each.func.value) == model  # type: ignore[attr-defined]
         if any(
-            dotted(part) == kept.name and _may_be(module, part, module.statement(kept.node))
+            dotted_name(part) == kept.name
+            and _can_hold_assigned_value(module, part, module.statement(kept.node))
             for part in walk(each.args[0])
             if isinstance(part, ast.expr)
         )
@@ -136,19 +137,22 @@ def _is_put_back(module: SourceModule, kept: KeptWeights, training: set[ast.AST]
         each
         for each in nodes
         if module.scope(each) is scope and each.lineno > kept.node.lineno
-        if any(dotted(part) == model for part in walk(each)) and _is_training(module, each, training)
+        if any(dotted_name(part) == model for part in walk(each))
+        and _is_training_loop_or_call(module, each, training)
     ]
-    return any(_comes_before(module, each, load, kept) for each in trained for load in loads)
+    return any(_is_training_before_load(module, each, load, kept) for each in trained for load in loads)
 
 
-def _is_training(module: SourceModule, node: ast.AST, training: set[ast.AST]) -> bool:
+def _is_training_loop_or_call(module: SourceModule, node: ast.AST, training: set[ast.AST]) -> bool:
     """Tell a loop that trains, and a call of a function with one."""
     function = module.functions.target(node) if isinstance(node, ast.Call) else None
     inner = module.home(function).inside(function, ast.For, ast.While) if function is not None else [node]
     return any(each in training for each in inner)
 
 
-def _comes_before(module: SourceModule, trained: ast.AST, load: ast.Call, kept: KeptWeights) -> bool:
+def _is_training_before_load(
+    module: SourceModule, trained: ast.AST, load: ast.Call, kept: KeptWeights
+) -> bool:
     """Tell whether a training is over when the weights are loaded, maybe the round before in a loop behind what keeps them."""
     if load.lineno > (getattr(trained, "end_lineno", 0) or 0):
         return True
@@ -156,63 +160,68 @@ def _comes_before(module: SourceModule, trained: ast.AST, load: ast.Call, kept: 
     return any(
         each is trained or each in module.ancestors(trained)
         for each in around
-        if each not in module.ancestors(kept.node) and not is_made_anew(module, each, kept.model)
+        if each not in module.ancestors(kept.node) and not is_model_made_anew(module, each, kept.model)
     )
 
 
-def _is_by_count(module: SourceModule, loop: ast.AST, call: ast.expr) -> bool:
+def _is_kept_periodically(module: SourceModule, loop: ast.AST, call: ast.expr) -> bool:
     """Tell `if epoch % 5 == 0:`: a state of now and then is kept, perhaps the last, and no best one."""
-    around = [each for each in _tests_around(module, loop, call) if _may_change(module, loop, each)]
+    around = [
+        each for each in _conditions_around(module, loop, call) if _can_condition_change(module, loop, each)
+    ]
     parts = [part for each in around for part in walk(each)]
     tests = [each for each in parts if isinstance(each, ast.Compare) and not is_none(each.comparators[0])]
-    return bool(tests) and all(any(counted_loops(module, each) for each in _sides(test)) for test in tests)
+    return bool(tests) and all(
+        any(counted_loops(module, each) for each in _compared_operands(test)) for test in tests
+    )
 
 
-def _is_by_phase(module: SourceModule, loop: ast.AST, call: ast.expr) -> bool:
+def _is_kept_once_per_phase(module: SourceModule, loop: ast.AST, call: ast.expr) -> bool:
     """Tell `if phase == "val":` of a loop over phases and no other test: what is kept is the last of each epoch."""
-    above, tests = list(module.ancestors(call)), _tests_around(module, loop, call)
+    above, tests = list(module.ancestors(call)), _conditions_around(module, loop, call)
     phases = [
         each for each in above if isinstance(each, ast.For) and isinstance(each.iter, (ast.List, ast.Tuple))
     ]
-    names = {dotted(each.target) for each in phases}
+    names = {dotted_name(each.target) for each in phases}
     return bool(tests) and all(
         isinstance(each, ast.Compare)
-        and any(dotted(side) in names for side in (each.left, each.comparators[0]))
+        and any(dotted_name(side) in names for side in (each.left, each.comparators[0]))
         and all(
-            dotted(side) in names or isinstance(side, _WRITTEN) for side in (each.left, each.comparators[0])
+            dotted_name(side) in names or isinstance(side, _WRITTEN)
+            for side in (each.left, each.comparators[0])
         )
         for each in tests
     )
 
 
-def _tests_around(module: SourceModule, loop: ast.AST, call: ast.expr) -> list[ast.expr]:
+def _conditions_around(module: SourceModule, loop: ast.AST, call: ast.expr) -> list[ast.expr]:
     """Return the tests within a loop that decide whether a statement runs."""
     above = list(module.ancestors(call))
     return [each.test for each in above[: above.index(loop)] if isinstance(each, ast.If)]
 
 
-def _may_change(module: SourceModule, loop: ast.AST, test: ast.expr) -> bool:
+def _can_condition_change(module: SourceModule, loop: ast.AST, test: ast.expr) -> bool:
     """Tell whether a test may give another answer in a later iteration; how many cards there are stays the same."""
     for each in walk(test):
         if isinstance(each, ast.Call) and not (module.qualify(each.func) or "").startswith(_STAYS):
             return True
-        if isinstance(each, ast.Attribute) and (dotted(each) or "").startswith("self."):
+        if isinstance(each, ast.Attribute) and (dotted_name(each) or "").startswith("self."):
             return True
         if isinstance(each, ast.Name) and any(
-            loop in module.ancestors(one.node) and not _is_same_object(one.value, each.id)
+            loop in module.ancestors(one.node) and not _is_device_move_of_name(one.value, each.id)
             for one in module.names.bindings(each)
         ):
             return True
     return False
 
 
-def _is_same_object(value: ast.expr | None, name: str) -> bool:
+def _is_device_move_of_name(value: ast.expr | None, name: str) -> bool:
     """Tell `net = net.to(device)`."""
-    moved = _moved(value) if isinstance(value, ast.Call) else None
-    return moved is not None and dotted(moved) == name
+    moved = _object_moved_to_device(value) if isinstance(value, ast.Call) else None
+    return moved is not None and dotted_name(moved) == name
 
 
-def _moved(call: ast.Call) -> ast.expr | None:
+def _object_moved_to_device(call: ast.Call) -> ast.expr | None:
     """Return what is moved to a device: `net` of `net.cpu()` and `net.to(device)`."""
     is_move = isinstance(call.func, ast.Attribute) and call.func.attr in ("cpu", "to", "cuda")
     return call.func.value if is_move and isinstance(call.func, ast.Attribute) else None
@@ -226,27 +235,32 @@ def _is_moved_and_back(module: SourceModule, loop: ast.AST, call: ast.expr) -> b
     moves = [
         (each, moved)
         for each in module.inside(loop, ast.Call)
-        if (moved := _moved(each)) is not None and isinstance(moved, (ast.Name, ast.Attribute))
+        if (moved := _object_moved_to_device(each)) is not None
+        and isinstance(moved, (ast.Name, ast.Attribute))
     ]
     model = call.func.value
-    taken = _moved(model) if isinstance(model, ast.Call) else model
-    names = {dotted(taken), (dotted(taken) or "").removesuffix(".module")} if taken is not None else set()
-    mine = [each for each, moved in moves if dotted(moved) in names]
+    taken = _object_moved_to_device(model) if isinstance(model, ast.Call) else model
+    names = (
+        {dotted_name(taken), (dotted_name(taken) or "").removesuffix(".module")}
+        if taken is not None
+        else set()
+    )
+    mine = [each for each, moved in moves if dotted_name(moved) in names]
     off = [
         each
         for each in mine
-        if _is_to_host(each)
+        if _is_move_to_cpu(each)
         and (each is model or (block in module.ancestors(each) and each.lineno < call.lineno))
     ]
-    return bool(off) and any(each.lineno > call.lineno and not _is_to_host(each) for each in mine)
+    return bool(off) and any(each.lineno > call.lineno and not _is_move_to_cpu(each) for each in mine)
 
 
-def _is_to_host(call: ast.Call) -> bool:
+def _is_move_to_cpu(call: ast.Call) -> bool:
     assert isinstance(call.func, ast.Attribute)
     return call.func.attr == "cpu" or (bool(call.args) and constant(call.args[0]) == "cpu")
 
 
-def _sides(test: ast.Compare) -> list[ast.expr]:
+def _compared_operands(test: ast.Compare) -> list[ast.expr]:
     """Return what is compared, and what a remainder is of."""
     left = test.left
     if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod):
@@ -258,18 +272,20 @@ def _is_read_after(module: SourceModule, loop: ast.AST, call: ast.expr, name: st
     """Tell whether the name is read behind the loop, or in a later iteration; not at once, nor under the same test."""
     scope, end = module.scope(call), getattr(loop, "end_lineno", 0)
     block = module.parents[module.statement(call)]
-    tests = _tests_around(module, loop, call)
-    if not any(_may_change(module, loop, each) for each in tests) or _is_by_phase(module, loop, call):
+    tests = _conditions_around(module, loop, call)
+    if not any(_can_condition_change(module, loop, each) for each in tests) or _is_kept_once_per_phase(
+        module, loop, call
+    ):
         return False  # it is kept anew in each iteration
     if _is_moved_and_back(module, loop, call):
         return False
     reads = [each for each in module.reads(name) if module.scope(each) is scope or name.startswith("self.")]
     later = [each for each in reads if each.lineno > end and block not in module.ancestors(each)]
-    later = [each for each in later if not _is_dropped(module, each)]
-    return any(_may_be(module, each, module.statement(call)) for each in later)
+    later = [each for each in later if not _is_returned_and_discarded(module, each)]
+    return any(_can_hold_assigned_value(module, each, module.statement(call)) for each in later)
 
 
-def _is_dropped(module: SourceModule, read: ast.expr) -> bool:
+def _is_returned_and_discarded(module: SourceModule, read: ast.expr) -> bool:
     """Tell what a function gives back, itself or in a tuple, to callers that keep nothing of it."""
     statement, function = module.statement(read), module.scope(read)
     value = statement.value if isinstance(statement, ast.Return) else None
@@ -296,11 +312,11 @@ def _is_loaded_later(module: SourceModule, call: ast.expr, target: str) -> bool:
         for each in file.read_under(name)
         if file.scope(each) is not method
     ]
-    is_loaded = any(_is_loaded(module.home(each), each) for each in reads)
+    is_loaded = any(_is_load_state_dict_argument(module.home(each), each) for each in reads)
     return is_tested and is_loaded and _is_called_in_training(module, method)
 
 
-def _is_loaded(module: SourceModule, read: ast.AST) -> bool:
+def _is_load_state_dict_argument(module: SourceModule, read: ast.AST) -> bool:
     above = module.parents[read]
     return isinstance(above, ast.Call) and read in above.args and method_of(above) == "load_state_dict"
 
@@ -316,7 +332,7 @@ def _is_called_in_training(module: SourceModule, method: ast.FunctionDef) -> boo
     return False
 
 
-def _may_be(module: SourceModule, read: ast.expr, statement: ast.stmt) -> bool:
+def _can_hold_assigned_value(module: SourceModule, read: ast.expr, statement: ast.stmt) -> bool:
     """Tell whether a name may still have what a statement gave it: nothing else did on every way."""
     if not isinstance(read, ast.Name) or statement not in [each.node for each in module.names.bindings(read)]:
         return True

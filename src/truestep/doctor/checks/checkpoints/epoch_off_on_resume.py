@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
-from truestep.doctor.source.checkpoints import saves_of
+from truestep.doctor.source.checkpoints import checkpoint_saves
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.names import dotted_name, walk
+from truestep.doctor.source.once import walk_each_once
 from truestep.doctor.source.values import constant
 
 MAX_NAMES = 3  # from what is saved back to the loop's number
@@ -59,25 +59,25 @@ class EpochOffOnResume(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report where the first epoch is read, if the sum of what is added on both ways is not 1."""
-        loops = [each for each in module.all(ast.For) if _first(each) is not None]
+        loops = [each for each in module.all(ast.For) if _range_start(each) is not None]
         for loop in loops:
             if isinstance(loop.target, ast.Name):
-                yield from _off(module, loop)
+                yield from _find_wrong_first_epoch(module, loop)
 
 
-def _off(module: SourceModule, loop: ast.For) -> Iterator[At]:
-    first = _first(loop)
-    reads = list(_keys_behind(module, first)) if first is not None else []
-    saved = _saved(module, loop) if reads else {}
-    severity = QUESTION if _is_label(module, loop) else RISK
+def _find_wrong_first_epoch(module: SourceModule, loop: ast.For) -> Iterator[At]:
+    first = _range_start(loop)
+    reads = list(_checkpoint_keys_behind(module, first)) if first is not None else []
+    saved = _saved_epoch_offsets(module, loop) if reads else {}
+    severity = QUESTION if _is_epoch_only_logged_or_saved(module, loop) else RISK
     for each in reads:
-        if each.key in saved and (text := _told(each, saved[each.key])):
+        if each.key in saved and (text := _wrong_epoch_message(each, saved[each.key])):
             yield At(each.node, text, severity)
 
 
-def _is_label(module: SourceModule, loop: ast.For) -> bool:
+def _is_epoch_only_logged_or_saved(module: SourceModule, loop: ast.For) -> bool:
     """Tell `range(first, first + epochs)` whose number is only told and saved: as many epochs, be the first right or not."""
-    first = _first(loop)
+    first = _range_start(loop)
     ends = [each.args[1] for each in walk(loop.iter) if isinstance(each, ast.Call) and first in each.args]
     match ends:
         case [ast.BinOp(left=left, op=ast.Add(), right=right)] if first is not None:
@@ -85,14 +85,14 @@ def _is_label(module: SourceModule, loop: ast.For) -> bool:
                 return False
         case _:
             return False
-    name = dotted(loop.target)
+    name = dotted_name(loop.target)
     reads = [each for each in walk(loop) if isinstance(each, ast.Name) and each.id == name]
     above = [module.enclosing(each, ast.Call) for each in reads if each is not loop.target]
     called = [each.func for each in above if each is not None]
     return all(_TELLS.fullmatch(getattr(each, "attr", getattr(each, "id", ""))) for each in called)
 
 
-def _told(read: "_KeyRead", saved: set[int]) -> str | None:
+def _wrong_epoch_message(read: "_KeyRead", saved: set[int]) -> str | None:
     """Return what is wrong, where all saves of the key agree on it."""
     if len(saved) != 1 or (off := read.added + next(iter(saved)) - _NEXT) == 0:
         return None
@@ -102,46 +102,50 @@ def _told(read: "_KeyRead", saved: set[int]) -> str | None:
     )
 
 
-def _first(loop: ast.For) -> ast.expr | None:
+def _range_start(loop: ast.For) -> ast.expr | None:
     """Return the first number of `for epoch in range(first, last)`, whatever shows its progress."""
     for each in walk(loop.iter):
-        if isinstance(each, ast.Call) and (dotted(each.func) or "").endswith("range") and len(each.args) > 1:
+        if (
+            isinstance(each, ast.Call)
+            and (dotted_name(each.func) or "").endswith("range")
+            and len(each.args) > 1
+        ):
             return each.args[0]
     return None
 
 
-def _saved(module: SourceModule, loop: ast.For) -> dict[str, set[int]]:
+def _saved_epoch_offsets(module: SourceModule, loop: ast.For) -> dict[str, set[int]]:
     """Return what is added to the loop's number under each key that is saved behind the training of the loop."""
     found: dict[str, set[int]] = {}
     for file in module.program.linked:
-        for save in saves_of(file):
+        for save in checkpoint_saves(file):
             for key, value in save.keys.items():
-                for added in _counts(file, loop, value):
+                for added in _offsets_from_loop_variable(file, loop, value):
                     found.setdefault(key, set()).add(added)
     return found
 
 
-def _counts(module: SourceModule, loop: ast.For, value: ast.expr) -> Iterator[int]:
+def _offsets_from_loop_variable(module: SourceModule, loop: ast.For, value: ast.expr) -> Iterator[int]:
     """Yield what is added to the loop's number, where a value is made of it in the loop, not in one inside of it."""
 
-    def behind(place: tuple[ast.expr, int]) -> list[tuple[ast.expr, int]]:
+    def sources_with_offsets(place: tuple[ast.expr, int]) -> list[tuple[ast.expr, int]]:
         node, added = place
-        if not isinstance(node, ast.Name) or _is_number_of(module, loop, node):
+        if not isinstance(node, ast.Name) or _is_loop_variable(module, loop, node):
             return []
-        values = [_shifted(each) for each in module.definitions(node) if each is not None]
+        values = [_split_constant_offset(each) for each in module.definitions(node) if each is not None]
         return [(each, more + added) for each, more in values]
 
-    for node, added in each_once([_shifted(value)], behind, MAX_NAMES):
-        if isinstance(node, ast.Name) and _is_number_of(module, loop, node):
-            if _is_behind_training(module, loop, node):
+    for node, added in walk_each_once([_split_constant_offset(value)], sources_with_offsets, MAX_NAMES):
+        if isinstance(node, ast.Name) and _is_loop_variable(module, loop, node):
+            if _is_after_training(module, loop, node):
                 yield added
 
 
-def _is_number_of(module: SourceModule, loop: ast.For, name: ast.Name) -> bool:
+def _is_loop_variable(module: SourceModule, loop: ast.For, name: ast.Name) -> bool:
     return any(each.how == "for" and each.node in (loop, loop.target) for each in module.names.bindings(name))
 
 
-def _is_behind_training(module: SourceModule, loop: ast.For, node: ast.expr) -> bool:
+def _is_after_training(module: SourceModule, loop: ast.For, node: ast.expr) -> bool:
     """Tell a save that stands in the loop itself, behind an inner loop or a call which may train."""
     if module.loop(node) is not loop or module.enclosing(node, ast.ExceptHandler) is not None:
         return False
@@ -151,24 +155,24 @@ def _is_behind_training(module: SourceModule, loop: ast.For, node: ast.expr) -> 
         for each in walk(loop)
         if isinstance(each, ast.stmt) and each not in around and (each.end_lineno or 0) < node.lineno
     ]
-    return any(_may_train(module, each) for each in before if module.loop(each) is loop)
+    return any(_can_run_backward(module, each) for each in before if module.loop(each) is loop)
 
 
-def _may_train(module: SourceModule, node: ast.AST) -> bool:
+def _can_run_backward(module: SourceModule, node: ast.AST) -> bool:
     """Tell whether something goes backward in a loop, or in a function of the program that is called."""
 
-    def called(each: ast.AST) -> list[ast.AST]:
+    def called_functions(each: ast.AST) -> list[ast.AST]:
         targets = [module.functions.target(call) for call in module.home(each).inside(each, ast.Call)]
         return [target for target in targets if target is not None]
 
     return any(
-        _goes_backward(call) and (each is not node or module.loop(call) is not module.loop(node))
-        for each in each_once([node], called, MAX_CALLS)
+        _is_backward_call(call) and (each is not node or module.loop(call) is not module.loop(node))
+        for each in walk_each_once([node], called_functions, MAX_CALLS)
         for call in module.home(each).inside(each, ast.Call)
     )
 
 
-def _goes_backward(call: ast.Call) -> bool:
+def _is_backward_call(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr in ("backward", "manual_backward")
 
 
@@ -181,7 +185,7 @@ class _KeyRead:
     node: ast.expr
 
 
-def _shifted(node: ast.expr) -> tuple[ast.expr, int]:
+def _split_constant_offset(node: ast.expr) -> tuple[ast.expr, int]:
     """Return x and 2 of `x + 2`, and x and -1 of `x - 1`."""
     total = 0
     while isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
@@ -197,24 +201,28 @@ def _shifted(node: ast.expr) -> tuple[ast.expr, int]:
     return node, total
 
 
-def _keys_behind(module: SourceModule, value: ast.expr) -> Iterator[_KeyRead]:
+def _checkpoint_keys_behind(module: SourceModule, value: ast.expr) -> Iterator[_KeyRead]:
     """Yield the keys under which a number may be read from a file, through names, attributes and calls."""
     added = dict[ast.expr, int]()  # what is added on the way to each
 
-    def behind(node: ast.expr) -> list[ast.expr]:
-        found = [_shifted(each) for each in _one_step_back(module, node)] if _key(node) is None else []
+    def sources(node: ast.expr) -> list[ast.expr]:
+        found = (
+            [_split_constant_offset(each) for each in _direct_sources(module, node)]
+            if _lookup_key(node) is None
+            else []
+        )
         for each, more in found:
             added.setdefault(each, added[node] + more)
         return [each for each, _ in found]
 
-    first, added_first = _shifted(value)
+    first, added_first = _split_constant_offset(value)
     added[first] = added_first
-    for node in each_once([first], behind):
-        if (key := _key(node)) is not None:
+    for node in walk_each_once([first], sources):
+        if (key := _lookup_key(node)) is not None:
             yield _KeyRead(key, added[node], node)
 
 
-def _key(node: ast.expr) -> str | None:
+def _lookup_key(node: ast.expr) -> str | None:
     """Return K of `c[K]`, `c.get(K)` and `c.pop(K)`."""
     if isinstance(node, ast.Subscript):
         found = constant(node.slice)
@@ -229,7 +237,7 @@ def _key(node: ast.expr) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _one_step_back(module: SourceModule, node: ast.expr) -> list[ast.expr]:
+def _direct_sources(module: SourceModule, node: ast.expr) -> list[ast.expr]:
     match node:
         case ast.Call(func=ast.Name(id=name), args=args) if name in _SAME:
             return list(args)
@@ -239,29 +247,31 @@ def _one_step_back(module: SourceModule, node: ast.expr) -> list[ast.expr]:
             function = module.functions.target(node)
             return module.functions.results(function)
         case ast.Name():
-            return _given_to(module, node)
+            return _values_assigned_to(module, node)
         case ast.Attribute():
-            place, home = dotted(node), module.home(node)
-            stores = [each for each in home.all(ast.Assign) if place and dotted(each.targets[0]) == place]
+            place, home = dotted_name(node), module.home(node)
+            stores = [
+                each for each in home.all(ast.Assign) if place and dotted_name(each.targets[0]) == place
+            ]
             found = [each.value for each in stores]
             return found or [each for each in module.definitions(node) if each is not None]
     return []
 
 
-def _given_to(module: SourceModule, name: ast.Name) -> list[ast.expr]:
+def _values_assigned_to(module: SourceModule, name: ast.Name) -> list[ast.expr]:
     """Return what a name is given wherever its scope binds it: an `if args.resume:` stands around one of them."""
     found: list[ast.expr] = []
     for binding in module.names.bindings(name):
         if binding.how == "assign" and binding.value is not None:
             found.append(binding.value)
         elif binding.how == "unpack" and isinstance(binding.value, ast.Call):
-            found += _parts(module, binding.value, binding.position)
+            found += _returned_elements(module, binding.value, binding.position)
         elif binding.how == "parameter":
             found += [each for each in module.definitions(name) if each is not None]
     return found
 
 
-def _parts(module: SourceModule, call: ast.Call, position: tuple[int, ...]) -> list[ast.expr]:
+def _returned_elements(module: SourceModule, call: ast.Call, position: tuple[int, ...]) -> list[ast.expr]:
     function = module.functions.target(call)
     results = module.functions.results(function)
     whole = [each for each in results if isinstance(each, ast.Tuple) and len(position) == 1]

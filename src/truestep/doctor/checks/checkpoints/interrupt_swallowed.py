@@ -46,7 +46,7 @@ class InterruptSwallowed(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a save of several states in such a handler; weights alone disagree with nothing."""
-        if not _is_gone_on_from(module):
+        if not _can_resume_from_file(module):
             return
         frames = CallFrames(module.resolver)
         for handler in module.all(ast.ExceptHandler):
@@ -56,11 +56,11 @@ class InterruptSwallowed(SourceCheck):
             scope = module.scope(handler)
             frame = CallFrame(scope if isinstance(scope, Function) else None)
             for call in module.inside(handler, ast.Call):
-                if any(_holds_several(frames, each) for each in _saves(frames, call, frame)):
+                if any(_has_several_states(frames, each) for each in _torch_save_calls(frames, call, frame)):
                     yield At(call, "The state is saved wherever Ctrl-C happened to strike.", QUESTION)
 
 
-def _saves(
+def _torch_save_calls(
     frames: CallFrames, call: ast.Call, frame: CallFrame, depth: int = MAX_DEPTH
 ) -> Iterator[LocatedExpression]:
     """Yield `torch.save(...)`, here or in a function that is called, in its call."""
@@ -70,10 +70,10 @@ def _saves(
     if inner is not None and inner.function is not None:
         for each in ast.walk(inner.function):
             if isinstance(each, ast.Call):
-                yield from _saves(frames, each, inner, depth - 1)
+                yield from _torch_save_calls(frames, each, inner, depth - 1)
 
 
-def _holds_several(frames: CallFrames, save: LocatedExpression) -> bool:
+def _has_several_states(frames: CallFrames, save: LocatedExpression) -> bool:
     """Tell a dict of more than one entry, or what is out of sight, from the weights of one module."""
     assert isinstance(save.node, ast.Call)
     given = argument(save.node, 0, "obj")
@@ -85,7 +85,7 @@ def _holds_several(frames: CallFrames, save: LocatedExpression) -> bool:
     )
 
 
-def _is_gone_on_from(module: SourceModule) -> bool:
+def _can_resume_from_file(module: SourceModule) -> bool:
     """Tell a program that loads a file, and a few lines of one: what goes on from theirs is not among them."""
     files = module.program.linked
     return any(file.calls("torch.load") for file in files) or not any(

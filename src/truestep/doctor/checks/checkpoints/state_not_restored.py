@@ -10,12 +10,12 @@ from truestep.doctor.source.actions import LOAD_STATE
 from truestep.doctor.source.checkpoints import (
     LoadInSource,
     SaveInSource,
+    checkpoint_loads,
+    checkpoint_saves,
     is_text_elsewhere,
-    loads_of,
-    saves_of,
 )
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted_name, walk
 
 _COUNTERS = frozenset(
     ("epoch", "step", "iteration", "iter", "global_step", "start_epoch", "epochs", "start_iter")
@@ -70,28 +70,34 @@ class StateNotRestored(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a state_dict under a key that only the saving names, where the loading reads a counter beside it."""
-        loads = [each for each in loads_of(module) if each.keys.keys() & _COUNTERS and not each.is_whole]
-        saved = [each for file in module.program.linked for each in saves_of(file)] if loads else []
+        loads = [
+            each for each in checkpoint_loads(module) if each.keys.keys() & _COUNTERS and not each.is_whole
+        ]
+        saved = [each for file in module.program.linked for each in checkpoint_saves(file)] if loads else []
         for loaded in loads:
-            if not _gives_states(module, loaded.call):
+            if not _restores_or_returns_states(module, loaded.call):
                 continue
             alike = [each for each in saved if len(loaded.keys.keys() & each.keys.keys()) >= 2]
-            for key in _left(module, loaded, alike, saved) if not _only_tests(module, loaded) else ():
+            for key in (
+                _unrestored_state_keys(module, loaded, alike, saved)
+                if not _is_loaded_only_to_evaluate(module, loaded)
+                else ()
+            ):
                 yield At(loaded.call, f"What is saved as {key!r} is not read when the run goes on.", RISK)
 
 
-def _gives_states(module: SourceModule, load: ast.Call) -> bool:
+def _restores_or_returns_states(module: SourceModule, load: ast.Call) -> bool:
     """Tell a load whose function gives a state to something, or gives the whole on: no summary of its numbers."""
     scope = module.scope(load)
     given = [each for each in module.directly_in(scope, ast.Call) if _GIVES.search(ast.unparse(each.func))]
     statement = module.statement(load)
-    name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+    name = dotted_name(statement.targets[0]) if isinstance(statement, ast.Assign) else None
     wholes = [module.parents[each] for each in module.reads(name)] if name is not None else []
     wholes = [each for each in wholes if isinstance(each, (ast.Call, ast.Return, ast.Tuple, ast.keyword))]
     return bool(given) or any(module.scope(each) is scope for each in wholes)
 
 
-def _only_tests(module: SourceModule, loaded: LoadInSource) -> bool:
+def _is_loaded_only_to_evaluate(module: SourceModule, loaded: LoadInSource) -> bool:
     """Tell a load on whose every way a model is evaluated and nothing trained: no run goes on with it."""
     ways = list(module.program.traces_through(loaded.call))
     if not ways or any(each.of("backward", "grad", "step", "learn", "train", "unknown") for each in ways):
@@ -99,7 +105,7 @@ def _only_tests(module: SourceModule, loaded: LoadInSource) -> bool:
     return all(each.of("eval") for each in ways)
 
 
-def _left(
+def _unrestored_state_keys(
     module: SourceModule, loaded: LoadInSource, alike: list[SaveInSource], saved: list[SaveInSource]
 ) -> list[str]:
     """Return the keys that every such checkpoint has a state under, and no text but those of what is saved."""
@@ -108,18 +114,21 @@ def _left(
     return [
         key
         for key in sorted(common - loaded.keys.keys())
-        if (_is_state(module, alike[0].keys[key]) or _is_best(key, alike[0].keys[key]))
+        if (
+            _is_optimizer_or_scaler_state(module, alike[0].keys[key])
+            or _is_best_value_so_far(key, alike[0].keys[key])
+        )
         and not is_text_elsewhere(module, key, texts)
     ]
 
 
-def _is_state(module: SourceModule, node: ast.expr) -> bool:
+def _is_optimizer_or_scaler_state(module: SourceModule, node: ast.expr) -> bool:
     """Tell the state_dict() of an optimizer, a schedule or a scaler; weights may be kept for other uses."""
     calls = [each.func for each in walk(node) if isinstance(each, ast.Call)]
     asked = [each.value for each in calls if isinstance(each, ast.Attribute) and each.attr == "state_dict"]
     return bool(asked) and module.home(asked[0]).kind(asked[0]) in ("optimizer", "scheduler", "scaler")
 
 
-def _is_best(key: str, node: ast.expr) -> bool:
+def _is_best_value_so_far(key: str, node: ast.expr) -> bool:
     """Tell the best value so far, which decides what the run keeps when it goes on."""
     return bool(_BEST.search(key)) and isinstance(node, (ast.Name, ast.Attribute))

@@ -7,8 +7,8 @@ from typing import Any
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, is_none, last_part, walk
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, inserted_behind
+from truestep.doctor.source.names import dotted_name, is_none, last_part, walk
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, insert_behind
 from truestep.doctor.source.values import argument, literal, value_origins
 
 _COPIES = ("copy", "deepcopy", "dict")
@@ -43,22 +43,22 @@ class WholeModelSaved(SourceCheck):
                 yield At(call, "weights_only=False runs whatever code the file names.", ADVICE)
         for call in module.calls("torch.save"):
             given = call.args[0] if call.args else None
-            if not isinstance(given, (ast.Name, ast.Attribute)) or _is_filled_by_keys(module, given):
+            if not isinstance(given, (ast.Name, ast.Attribute)) or _is_dict_filled_by_key(module, given):
                 continue
-            if _is_other(module, given):
+            if _is_model_by_name_only(module, given):
                 continue
             if module.kind(given) in ("module", "ddp"):
                 text = f"The whole of {ast.unparse(given)} is pickled, with its class and path."
-                yield At(call, text, ADVICE if _has_state_beside(module, call, given) else RISK)
+                yield At(call, text, ADVICE if _is_state_dict_saved_too(module, call, given) else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Save its state."""
         if module.qualify(node.func) != "torch.save":
             raise SourceRewriteError
-        return [inserted_behind(module, node.args[0], ".state_dict()")]
+        return [insert_behind(module, node.args[0], ".state_dict()")]
 
 
-def _has_state_beside(module: SourceModule, call: ast.Call, given: ast.expr) -> bool:
+def _is_state_dict_saved_too(module: SourceModule, call: ast.Call, given: ast.expr) -> bool:
     """Tell a block that saves the model's state, too, itself or in a dict: that file can be loaded anywhere."""
     block = module.parents[module.statement(call)]
     if block is module.tree:
@@ -70,19 +70,19 @@ def _has_state_beside(module: SourceModule, call: ast.Call, given: ast.expr) -> 
         if other.args
         for value in module.definitions(other.args[0]) or [None]
     ]
-    return f"{dotted(given)}.state_dict" in {
-        dotted(part.func) for each in saved for part in walk(each) if isinstance(part, ast.Call)
+    return f"{dotted_name(given)}.state_dict" in {
+        dotted_name(part.func) for each in saved for part in walk(each) if isinstance(part, ast.Call)
     }
 
 
-def _is_other(module: SourceModule, given: ast.expr) -> bool:
+def _is_model_by_name_only(module: SourceModule, given: ast.expr) -> bool:
     """Tell what only its name calls a model, while all that it is given is in sight: a state, a path, nothing yet."""
     origins = list(value_origins(module, given))
     known = [each for each in origins if each is not None and not is_none(each)]
-    return bool(known) and None not in origins and all(_is_no_model(module, each) for each in known)
+    return bool(known) and None not in origins and all(_is_not_a_module(module, each) for each in known)
 
 
-def _is_no_model(module: SourceModule, value: ast.expr) -> bool:
+def _is_not_a_module(module: SourceModule, value: ast.expr) -> bool:
     """Tell `net.state_dict()`, a copy of it, a dict, a list, and what goes by another name where it comes from."""
     while isinstance(value, ast.Call) and last_part(value.func) in _COPIES:
         inside = value.func.value if isinstance(value.func, ast.Attribute) else None
@@ -96,8 +96,8 @@ def _is_no_model(module: SourceModule, value: ast.expr) -> bool:
     return asked or isinstance(value, (ast.Constant, ast.Dict, ast.DictComp, ast.List))
 
 
-def _is_filled_by_keys(module: SourceModule, given: ast.expr) -> bool:
+def _is_dict_filled_by_key(module: SourceModule, given: ast.expr) -> bool:
     """Tell a dict of weights by a model's name: `model[key] = value`."""
-    name = dotted(given) or ""
+    name = dotted_name(given) or ""
     uses = [module.parents[each] for each in module.reads(name)]
     return any(isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store) for each in uses)

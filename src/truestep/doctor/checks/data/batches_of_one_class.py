@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.runtime.looking import watched_on_host
+from truestep.doctor.runtime.looking import is_readable_without_sync
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -55,7 +55,11 @@ class BatchesOfOneClass(Watcher):
             or loss.target.is_floating_point()
         ):
             return
-        if loss.target.numel() < 4 or not watched_on_host(loss.target) or not loss.value.requires_grad:
+        if (
+            loss.target.numel() < 4
+            or not is_readable_without_sync(loss.target)
+            or not loss.value.requires_grad
+        ):
             return
         values = set(loss.target.tolist())
         self.classes.append(values.pop() if len(values) == 1 else None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant, literal, sources, value_origins
+from truestep.doctor.source.values import argument, constant, literal, value_origins, value_sources
 
 _LAYERS = functions("is a recurrent layer")
 
@@ -40,15 +40,17 @@ class BidirectionalLastStep(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report `outputs[-1]`, or `outputs[:, -1]` with batch_first, of one that is bidirectional."""
         for node in module.all(ast.Subscript):
-            made = _recurrent_of(module, node.value, (0,)) if isinstance(node.ctx, ast.Load) else None
+            made = (
+                _source_recurrent_layer(module, node.value, (0,)) if isinstance(node.ctx, ast.Load) else None
+            )
             if made is None or literal(module, argument(made, None, "bidirectional")) is not True:
                 continue
             batch_first = literal(module, argument(made, None, "batch_first")) is True
-            if _is_last(node.slice, batch_first):
+            if _is_last_step_index(node.slice, batch_first):
                 yield At(node, "The backward direction has seen one step of the sequence here.", RISK)
 
 
-def _is_last(index: ast.expr, batch_first: bool) -> bool:
+def _is_last_step_index(index: ast.expr, batch_first: bool) -> bool:
     if not isinstance(index, ast.Tuple):
         return constant(index) == -1 and not batch_first
     place = 1 if batch_first else 0
@@ -60,14 +62,14 @@ def _is_last(index: ast.expr, batch_first: bool) -> bool:
     )
 
 
-def _recurrent_of(module: SourceModule, node: ast.expr, place: tuple[int, ...]) -> ast.Call | None:
+def _source_recurrent_layer(module: SourceModule, node: ast.expr, place: tuple[int, ...]) -> ast.Call | None:
     """Return `nn.LSTM(...)` if a name stands for this place of its result and nothing else.
 
     Place (0,) is the outputs, (1,) the final state of a GRU or RNN, (1, 0) the hidden one of an LSTM.
     """
     if not isinstance(node, ast.Name):
         return None
-    found = list(sources(module, node))
+    found = list(value_sources(module, node))
     if len(found) != 1 or found[0][1] != place or not isinstance(found[0][0], ast.Call):
         return None
     layer = found[0][0].func

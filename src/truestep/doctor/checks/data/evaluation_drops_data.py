@@ -8,14 +8,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.batches import LOADER, is_of_single_rows, is_one_batch
+from truestep.doctor.source.batches import LOADER, has_single_row_batches, is_single_batch_loader
 from truestep.doctor.source.frames import LocatedExpression
-from truestep.doctor.source.loaders import evaluated_on, is_learned_from_here, trained_on, value_in
+from truestep.doctor.source.loaders import (
+    argument_value,
+    evaluation_loaders,
+    is_loader_trained_on_here,
+    training_loaders,
+)
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, given_to, last_part, walk
-from truestep.doctor.source.rewriting import Edits, with_keyword
-from truestep.doctor.source.uses import is_left_aside
-from truestep.doctor.source.values import argument, constant, literal, seen_through, value_origins
+from truestep.doctor.source.names import dotted_name, given_to, last_part, walk
+from truestep.doctor.source.rewriting import Edits, set_keyword
+from truestep.doctor.source.uses import is_unused_data
+from truestep.doctor.source.values import argument, constant, literal, resolve_expression, value_origins
 
 EVALUATION = re.compile(
     r"(^|_)(test|val|valid|validation|eval)(_|$)|^(test|val)(_?data)?loader", re.IGNORECASE
@@ -48,11 +53,13 @@ class EvaluationDropsData(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report drop_last=True in a loader that is evaluated on, or is named so."""
         trained = {
-            (each.node, each.context) for each in trained_on(module)
+            (each.node, each.context) for each in training_loaders(module)
         }  # its own figures need not be whole
-        measured = [each for each in evaluated_on(module) if (each.node, each.context) not in trained]
+        measured = [each for each in evaluation_loaders(module) if (each.node, each.context) not in trained]
         evaluated = {
-            each.node for each in measured if _drops(module, each) and not _drops_nothing(module, each.node)
+            each.node
+            for each in measured
+            if _has_drop_last(module, each) and not _drops_nothing(module, each.node)
         }
         for node in sorted(evaluated, key=lambda each: (each.lineno, each.col_offset)):
             yield At(node, _TEXT, RISK)
@@ -61,20 +68,20 @@ class EvaluationDropsData(SourceCheck):
             targets = target.targets if isinstance(target, ast.Assign) else []
             names = [last_part(each) for each in targets]
             named = any(EVALUATION.search(name) for name in names)
-            if named or _is_where_nothing_is_trained(module, call):
+            if named or _is_in_non_training_branch(module, call):
                 drops = literal(module, argument(call, 8, "drop_last")) is True
-                if drops and not _is_harmless(module, call, targets):
+                if drops and not _is_drop_last_harmless(module, call, targets):
                     yield At(call, _TEXT, RISK)
         for options in module.all(ast.Dict):
-            if (dropped := _dropped_by(options)) is not None:
+            if (dropped := _drop_last_key(options)) is not None:
                 yield At(dropped, _TEXT, RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep the last batch."""
-        return [with_keyword(module, node, "drop_last", "False")] if isinstance(node, ast.Call) else ()
+        return [set_keyword(module, node, "drop_last", "False")] if isinstance(node, ast.Call) else ()
 
 
-def _dropped_by(options: ast.Dict) -> ast.expr | None:
+def _drop_last_key(options: ast.Dict) -> ast.expr | None:
     """Return the key of `{"split": "val", "shuffle": False, "drop_last": True}`, which a loader is made with."""
     values = {constant(key): value for key, value in zip(options.keys, options.values, strict=True) if key}
     if constant(values.get("drop_last")) is not True or constant(values.get("shuffle")) is not False:
@@ -88,64 +95,67 @@ def _dropped_by(options: ast.Dict) -> ast.expr | None:
 def _drops_nothing(module: SourceModule, call: ast.AST) -> bool:
     """Tell batches of one row, all rows in one batch, and whole batches that a loss needs."""
     return isinstance(call, ast.Call) and (
-        is_of_single_rows(module, call) or is_one_batch(module, call) or _needs_whole_batches(module, call)
+        has_single_row_batches(module, call)
+        or is_single_batch_loader(module, call)
+        or _needs_whole_batches(module, call)
     )
 
 
-def _is_harmless(module: SourceModule, call: ast.Call, targets: list[ast.expr]) -> bool:
+def _is_drop_last_harmless(module: SourceModule, call: ast.Call, targets: list[ast.expr]) -> bool:
     """Tell a loader that drops nothing, that nothing reads, or that is named so and learned from: no metric is of it."""
     return (
         _drops_nothing(module, call)
-        or _is_unused(module, targets)
-        or is_left_aside(module, call)
-        or _is_looked_at(module, targets)
-        or _is_shown(module, call, targets)
-        or is_learned_from_here(module, call)
+        or _is_loader_unused(module, targets)
+        or is_unused_data(module, call)
+        or _is_only_peeked_with_next(module, targets)
+        or _is_used_by_libraries_only(module, call, targets)
+        or is_loader_trained_on_here(module, call)
     )
 
 
-def _is_looked_at(module: SourceModule, targets: list[ast.expr]) -> bool:
+def _is_only_peeked_with_next(module: SourceModule, targets: list[ast.expr]) -> bool:
     """Tell a loader of which single batches are taken, and no loop goes on until it is at its end: `next(iter(loader))`."""
     names = [each.id for each in targets if isinstance(each, ast.Name)]
     files = module.program.linked if module.program.is_imported() else [module]
     reads = [read for name in names for file in files for read in file.read_under(name)]
     begun = [module.home(each).parents.get(each) for each in reads]
-    if not begun or len(names) != len(targets) or not all(_calls(each, "iter") for each in begun):
+    if not begun or len(names) != len(targets) or not all(_is_call_of_name(each, "iter") for each in begun):
         return False
     taken = [use for each in begun if each is not None for use in _uses_of_iterator(module.home(each), each)]
     return bool(taken) and all(
-        _calls(call := module.home(each).parents.get(each), "next") and not _ends_with_it(module, call)
+        _is_call_of_name(call := module.home(each).parents.get(each), "next")
+        and not _ends_loop_at_exhaustion(module, call)
         for each in taken
     )
 
 
-def _ends_with_it(module: SourceModule, drawn: ast.AST | None) -> bool:
+def _ends_loop_at_exhaustion(module: SourceModule, drawn: ast.AST | None) -> bool:
     """Tell a `next` with which a loop ends where nothing is left: its default says so, or a StopIteration begins nothing anew."""
     if not isinstance(drawn, ast.Call) or (home := module.home(drawn)).loop(drawn) is None:
         return False
     tried = [each for each in home.ancestors(drawn) if isinstance(each, ast.Try) and home.loop(each)]
     handled = [part for each in tried for one in each.handlers for part in walk(one)]
-    begins_anew = any(_calls(each, "iter") for each in handled)
+    begins_anew = any(_is_call_of_name(each, "iter") for each in handled)
     return len(given_to(drawn)) > 1 or (bool(tried) and not begins_anew)
 
 
-def _is_shown(module: SourceModule, loader: ast.Call, targets: list[ast.expr]) -> bool:
+def _is_used_by_libraries_only(module: SourceModule, loader: ast.Call, targets: list[ast.expr]) -> bool:
     """Tell a loader whose batches meet libraries alone, such as what draws them: no network, and no figure of one."""
     names, scope = [each.id for each in targets if isinstance(each, ast.Name)], module.scope(loader)
     reads = [each for name in names for each in module.reads(name) if module.scope(each) is scope]
-    loops = [_loop_over(module, each) for each in reads]
+    loops = [_for_loop_over(module, each) for each in reads]
     calls = [each for loop in loops if loop is not None for each in module.inside(loop, ast.Call)]
     is_seen = bool(loops) and None not in loops and not module.program.is_imported()
-    return is_seen and all(_is_of_library(module, each) for each in calls)
+    return is_seen and all(_is_library_call(module, each) for each in calls)
 
 
-def _loop_over(module: SourceModule, read: ast.expr) -> ast.For | None:
+def _for_loop_over(module: SourceModule, read: ast.expr) -> ast.For | None:
     """Return the loop that goes over what is read, itself or numbered; None where something else takes it."""
     statement = module.statement(read)
     return statement if isinstance(statement, ast.For) and read in walk(statement.iter) else None
 
 
-def _is_of_library(module: SourceModule, call: ast.Call) -> bool:
+def _is_library_call(module: SourceModule, call: ast.Call) -> bool:
     """Tell a function of a library's or of Python's, and a method of what such a one made, but for networks."""
     while isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
         call = call.func.value
@@ -163,8 +173,8 @@ def _is_of_library(module: SourceModule, call: ast.Call) -> bool:
     )
 
 
-def _calls(node: ast.AST | None, name: str) -> bool:
-    return isinstance(node, ast.Call) and dotted(node.func) == name
+def _is_call_of_name(node: ast.AST | None, name: str) -> bool:
+    return isinstance(node, ast.Call) and dotted_name(node.func) == name
 
 
 def _uses_of_iterator(home: SourceModule, begun: ast.AST) -> list[ast.expr]:
@@ -177,7 +187,7 @@ def _uses_of_iterator(home: SourceModule, begun: ast.AST) -> list[ast.expr]:
 
 def _needs_whole_batches(module: SourceModule, loader: ast.Call) -> bool:
     """Tell whether a loss is made for the size of the loader's batches, `Pairs(size)`, or a shape is: `[size, 3, 32]`."""
-    size = _size_of(module, argument(loader, 1, "batch_size"))
+    size = _size_variable_name(module, argument(loader, 1, "batch_size"))
     if size is None:
         return False
     files = module.program.linked
@@ -185,12 +195,13 @@ def _needs_whole_batches(module: SourceModule, loader: ast.Call) -> bool:
     shapes = [(file, each) for file in files for each in file.all(ast.List)]
     shapes += [(file, each) for file in files for each in file.all(ast.Tuple)]
     if any(
-        each.elts and _size_of(file, each.elts[0]) == size and _is_shape(file, each) for file, each in shapes
+        each.elts and _size_variable_name(file, each.elts[0]) == size and _is_shape(file, each)
+        for file, each in shapes
     ):
         return True
     made = [each for file in module.program.linked for each in file.all(ast.Call)]
     return any(
-        any(_size_of(module, part) == size for part in given_to(each))
+        any(_size_variable_name(module, part) == size for part in given_to(each))
         and (owner := module.classes.named(each.func)) is not None
         and module.kinds.of_class(owner) == "module"
         for each in made
@@ -208,13 +219,13 @@ def _is_shape(module: SourceModule, several: ast.List | ast.Tuple) -> bool:
     )
 
 
-def _size_of(module: SourceModule, given: ast.expr | None) -> str | None:
+def _size_variable_name(module: SourceModule, given: ast.expr | None) -> str | None:
     """Return the name behind a size, `options.batch` of `size = options.batch`; None for a number that is written."""
-    made = seen_through(module, given) if given is not None else None
-    return dotted(made) or dotted(given) if made is not None and given is not None else None
+    made = resolve_expression(module, given) if given is not None else None
+    return dotted_name(made) or dotted_name(given) if made is not None and given is not None else None
 
 
-def _is_unused(module: SourceModule, targets: list[ast.expr]) -> bool:
+def _is_loader_unused(module: SourceModule, targets: list[ast.expr]) -> bool:
     """Tell whether a program that draws from other loaders reads nowhere what this one is kept under."""
     names = [last_part(each) for each in targets]
     files = module.program.linked
@@ -228,15 +239,15 @@ def _is_unused(module: SourceModule, targets: list[ast.expr]) -> bool:
     return any(module.home(each).kind(each) == "loader" for each in drawn)
 
 
-def _drops(module: SourceModule, loader: LocatedExpression) -> bool:
+def _has_drop_last(module: SourceModule, loader: LocatedExpression) -> bool:
     call = loader.node
     return (
         isinstance(call, ast.Call)
-        and value_in(module, argument(call, 8, "drop_last"), loader.context) is True
+        and argument_value(module, argument(call, 8, "drop_last"), loader.context) is True
     )
 
 
-def _is_where_nothing_is_trained(module: SourceModule, call: ast.Call) -> bool:
+def _is_in_non_training_branch(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether a loader is made in the `else` of `if train:`."""
     inside: ast.AST = call
     for above in module.ancestors(call):

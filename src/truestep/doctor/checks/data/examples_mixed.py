@@ -50,20 +50,20 @@ class ExamplesMixed(Probe):
 
     def obstacle(self, forward: ForwardCall) -> str | None:
         """Tell a forward that takes more than one batch of numbers."""
-        return _obstacle(forward, forward.numbers)
+        return _reason_not_testable(forward, forward.numbers)
 
     def try_out(self, forward: ForwardCall) -> Observations:
         """Change the other examples' inputs, and look at the output of the first."""
         given = forward.numbers
         assert given is not None
         try:
-            yield from self._compare(forward, given[:EXAMPLES])
+            yield from self._compare_first_output(forward, given[:EXAMPLES])
         except (RuntimeError, ValueError, IndexError):
             if len(given) <= EXAMPLES:
                 raise
-            yield from self._compare(forward, given)
+            yield from self._compare_first_output(forward, given)
 
-    def _compare(self, forward: ForwardCall, given: torch.Tensor) -> Observations:
+    def _compare_first_output(self, forward: ForwardCall, given: torch.Tensor) -> Observations:
         from truestep.doctor.forks.child import NotTriedError
         from truestep.doctor.runtime.passage import ProbePassage, probed_values_differ
         from truestep.doctor.runtime.probed_model import ProbedModel
@@ -73,14 +73,16 @@ class ExamplesMixed(Probe):
             # what goes through the batch as through time gives the first example nothing of the later ones
             for which, mine in zip(("first", "last"), _ENDS[: 2 if given.dim() > 2 else 1], strict=False):
                 trial.put_back()
-                others = ProbePassage(trial, {0: _changed(given, but=mine)})
+                others = ProbePassage(trial, {0: _perturb_batch(given, but=mine)})
                 before, after = base.output, others.output
                 if before is None or after is None or before.dim() != 2 or len(before) != len(given):
                     raise NotTriedError("which axis of the model's output is the batch can't be told")
                 if not bool(probed_values_differ(before[mine], after[mine]).any()):
                     continue
                 trial.put_back()
-                meets = _meeting([base, ProbePassage(trial, {0: _changed(given, mine)}), others])
+                meets = _first_mixing_operation(
+                    [base, ProbePassage(trial, {0: _perturb_batch(given, mine)}), others]
+                )
                 change, size = (before[mine] - after[mine]).abs().max(), before[mine].abs().max()
                 evidence = {
                     "relative_influence": float(change / size),
@@ -93,7 +95,7 @@ class ExamplesMixed(Probe):
                 return
 
 
-def _meeting(passages: list[ProbePassage]) -> ProbedValue | None:
+def _first_mixing_operation(passages: list[ProbePassage]) -> ProbedValue | None:
     """Return the first operation with a number that both changes with the first example and with the others."""
     from truestep.doctor.runtime.passage import align_passages, probed_values_differ
 
@@ -103,7 +105,9 @@ def _meeting(passages: list[ProbePassage]) -> ProbedValue | None:
     return None
 
 
-def _changed(given: torch.Tensor, rows: slice | None = None, *, but: slice | None = None) -> torch.Tensor:
+def _perturb_batch(
+    given: torch.Tensor, rows: slice | None = None, *, but: slice | None = None
+) -> torch.Tensor:
     """Return the batch with some examples, or all but some, changed: numbers by noise, indices to another example's."""
     import torch
 
@@ -121,7 +125,7 @@ def _changed(given: torch.Tensor, rows: slice | None = None, *, but: slice | Non
     return changed
 
 
-def _obstacle(forward: ForwardCall, given: torch.Tensor | None) -> str | None:
+def _reason_not_testable(forward: ForwardCall, given: torch.Tensor | None) -> str | None:
     """Several inputs may mix examples by right: a graph's edges do, and the rows of a packed sequence are time steps."""
     single = len(list(watched_tensors((forward.args, forward.kwargs)))) == 1
     if not single:

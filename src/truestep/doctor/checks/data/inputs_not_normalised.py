@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.runtime.history import ForwardCall
-from truestep.doctor.runtime.looking import watched_on_host
+from truestep.doctor.runtime.looking import is_readable_without_sync
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class InputsNotNormalised(Watcher):
             or given.dim() < 2
         ):
             return
-        if not watched_on_host(given) or given.numel() < 16 or not forward.gradients_on:
+        if not is_readable_without_sync(given) or given.numel() < 16 or not forward.gradients_on:
             return
         self.judged = True
         largest = float(given.abs().max())

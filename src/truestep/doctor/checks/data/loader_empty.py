@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.wording import counted
+from truestep.core.wording import plural
 from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -45,7 +45,9 @@ class LoaderEmpty(Watcher):
             except TypeError:
                 return  # a stream has no length
             if batches == 0:
-                text = f"The loader has no batch: {counted(examples, 'example')}, batches of {source.batch_size}."
+                text = (
+                    f"The loader has no batch: {plural(examples, 'example')}, batches of {source.batch_size}."
+                )
                 evidence = {
                     "examples": examples,
                     "batch_size": source.batch_size,

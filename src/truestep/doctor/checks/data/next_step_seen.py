@@ -80,16 +80,20 @@ class NextStepSeen(Probe):
     def try_out(self, forward: ForwardCall) -> Observations:
         """Find out what is asked for, and change the last step: see which outputs change with it."""
         from truestep.doctor.forks.child import NotTriedError
-        from truestep.doctor.runtime.sequences import sight_of, targets_given, task_of
+        from truestep.doctor.runtime.sequences import (
+            probe_sequence_sight,
+            sequence_probe_task,
+            targets_found_in_input,
+        )
 
-        task = task_of(forward, self.loss) if self.loss is not None else None
+        task = sequence_probe_task(forward, self.loss) if self.loss is not None else None
         if task is None:
-            places = targets_given(forward, self.loss) if self.loss is not None else None
+            places = targets_found_in_input(forward, self.loss) if self.loss is not None else None
             if places is not None:
                 text = f"The targets are among the numbers that the model is given: in each row, those at {places}."
                 yield Observation(forward.place, text, RISK, {"model": forward.called})
             return
-        sight, text = sight_of(forward, task), ""
+        sight, text = probe_sequence_sight(forward, task), ""
         if sight is None:
             raise NotTriedError(
                 "which axis of the model's output is time can't be told, or no seed repeats it"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, seen_through
+from truestep.doctor.source.values import argument, resolve_expression
 
 
 class PoolingWindowByDivision(SourceCheck):
@@ -35,18 +35,22 @@ class PoolingWindowByDivision(SourceCheck):
             if "ool" not in name.rpartition(".")[2]:
                 continue
             first = 1 if ".functional." in name else 0  # behind the input
-            kernel = seen_through(module, argument(call, first, "kernel_size"))
+            kernel = resolve_expression(module, argument(call, first, "kernel_size"))
             stride = argument(call, first + 1, "stride")
-            if stride is not None and _is_divided(module, stride) and _is_what_is_left(kernel, stride):
+            if (
+                stride is not None
+                and _is_floor_division(module, stride)
+                and _is_pooling_window_formula(kernel, stride)
+            ):
                 yield At(call, "This window is the adaptive one only where the sizes divide.", RISK)
 
 
-def _is_divided(module: SourceModule, stride: ast.expr) -> bool:
-    made = seen_through(module, stride)
+def _is_floor_division(module: SourceModule, stride: ast.expr) -> bool:
+    made = resolve_expression(module, stride)
     return isinstance(made, ast.BinOp) and isinstance(made.op, ast.FloorDiv)
 
 
-def _is_what_is_left(kernel: ast.expr | None, stride: ast.expr) -> bool:
+def _is_pooling_window_formula(kernel: ast.expr | None, stride: ast.expr) -> bool:
     """Tell `n - (out - 1) * stride`."""
     is_rest = isinstance(kernel, ast.BinOp) and isinstance(kernel.op, ast.Sub)
     return (

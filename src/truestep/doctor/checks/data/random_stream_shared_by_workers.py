@@ -10,7 +10,7 @@ from truestep.doctor.library.functions import functions
 from truestep.doctor.source.batches import LOADER, RUN
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.values import argument, forwards_all, literal
+from truestep.doctor.source.values import argument, has_star_args, literal
 
 GENERATORS = functions("makes a generator")
 
@@ -50,9 +50,11 @@ class RandomStreamSharedByWorkers(SourceCheck):
                 value = bindings[0].value
                 made = isinstance(value, ast.Call) and module.qualify(value.func) in GENERATORS
                 home = getattr(module.scope(bindings[0].node), "name", "")
-                again = len(bindings) > 1 or self._seeded(module, owner, name)
-                if made and home == "__init__" and not again and self._drawn(owner, name):
-                    if _is_made(module, owner) and not module.program.answer(_may_have_workers):
+                again = len(bindings) > 1 or self._is_generator_reseeded(module, owner, name)
+                if made and home == "__init__" and not again and self._is_read_per_sample(owner, name):
+                    if _is_dataset_instantiated(module, owner) and not module.program.answer(
+                        _can_have_loader_workers
+                    ):
                         continue  # the one copy is the program's own
                     yield At(
                         bindings[0].node,
@@ -60,7 +62,7 @@ class RandomStreamSharedByWorkers(SourceCheck):
                         self._severity(module, owner),
                     )
 
-    def _drawn(self, owner: ast.ClassDef, name: str) -> bool:
+    def _is_read_per_sample(self, owner: ast.ClassDef, name: str) -> bool:
         methods: list[ast.AST] = [
             node
             for node in owner.body
@@ -73,7 +75,7 @@ class RandomStreamSharedByWorkers(SourceCheck):
             for n in walk(m)
         )
 
-    def _seeded(self, module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
+    def _is_generator_reseeded(self, module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
         """Tell `self.rng.seed(...)`: each worker, or each epoch, may get a seed of its own."""
         return any(
             each.attr in ("seed", "manual_seed", "set_state")
@@ -91,22 +93,22 @@ class RandomStreamSharedByWorkers(SourceCheck):
         return BUG if any(workers) else RISK
 
 
-def _is_made(module: SourceModule, owner: ast.ClassDef) -> bool:
+def _is_dataset_instantiated(module: SourceModule, owner: ast.ClassDef) -> bool:
     """Tell whether the program itself makes such a data set: else whoever does may load it by workers."""
     calls = (call for file in module.program.linked for call in file.all(ast.Call))
     return any(module.home(call).classes.named(call.func) is owner for call in calls)
 
 
-def _may_have_workers(files: list[SourceModule]) -> bool:
+def _can_have_loader_workers(files: list[SourceModule]) -> bool:
     """Tell whether any loader but Truestep's, which sets each sample's generators, is asked for workers."""
-    return any(_asks_for_workers(file, call) for file in files for call in file.all(ast.Call))
+    return any(_requests_workers(file, call) for file in files for call in file.all(ast.Call))
 
 
-def _asks_for_workers(module: SourceModule, call: ast.Call) -> bool:
+def _requests_workers(module: SourceModule, call: ast.Call) -> bool:
     is_loader = module.qualify(call.func) == LOADER
     given = [word.value for word in call.keywords if (word.arg or "").endswith("workers")]
     given += call.args[5:6] if is_loader else []
-    if is_loader and forwards_all(call):
+    if is_loader and has_star_args(call):
         return True
     some = any(literal(module, each) != 0 for each in given)
     return some and module.classes.maker_of(call) != RUN

@@ -45,10 +45,14 @@ class StreamDuplicatedByWorkers(SourceCheck):
         loaders = module.calls("torch.utils.data.DataLoader")
         for call in loaders:
             data = argument(call, 0, "dataset")
-            if data is None or module.kind(data) != "iterable dataset" or _shares_out(module, loaders):
+            if (
+                data is None
+                or module.kind(data) != "iterable dataset"
+                or _has_worker_info_query(module, loaders)
+            ):
                 continue
             given = argument(call, 5, "num_workers")
-            workers = _usual_value(module, given)
+            workers = _literal_or_option_default(module, given)
             if isinstance(workers, int) and workers > 1:
                 text = f"Each of the {workers} workers yields the whole stream."
                 yield At(call, text, BUG if literal(module, given) is not None else RISK)
@@ -56,7 +60,7 @@ class StreamDuplicatedByWorkers(SourceCheck):
                 yield Unsure(call, "the number of workers can't be seen from here")
 
 
-def _shares_out(module: SourceModule, loaders: list[ast.Call]) -> bool:
+def _has_worker_info_query(module: SourceModule, loaders: list[ast.Call]) -> bool:
     """Tell whether anything asks which worker it is."""
     given = [word.value for call in loaders for word in call.keywords if word.arg == "worker_init_fn"]
     return any("worker" in ast.unparse(each) for each in given) or any(
@@ -64,7 +68,7 @@ def _shares_out(module: SourceModule, loaders: list[ast.Call]) -> bool:
     )
 
 
-def _usual_value(module: SourceModule, node: ast.expr | None) -> object:
+def _literal_or_option_default(module: SourceModule, node: ast.expr | None) -> object:
     """Return the constant that a setting usually is, or None."""
     value = literal(module, node)
     if value is not None or not isinstance(node, ast.Attribute):

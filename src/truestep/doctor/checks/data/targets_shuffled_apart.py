@@ -49,8 +49,8 @@ class TargetsShuffledApart(Watcher):
     def on_finish(self, history: WatchHistory) -> Observations:
         """Look at the targets of inputs that came more than once."""
         for batches in history.rows.trained_by_model():
-            for told in _by_kind_of_target(batches):
-                if (found := _Repeats.among(told)) is None or not found.are_dealt_out():
+            for told in _group_by_target_kind(batches):
+                if (found := _RepeatedInputs.among(told)) is None or not found.are_targets_random():
                     continue
                 yield Observation(
                     told[-1].place,
@@ -60,7 +60,7 @@ class TargetsShuffledApart(Watcher):
                 )
 
 
-def _by_kind_of_target(batches: list[RowBatch]) -> list[list[RowBatch]]:
+def _group_by_target_kind(batches: list[RowBatch]) -> list[list[RowBatch]]:
     """Return the batches that have targets, those of one kind together: a model may learn classes and pictures."""
     found: dict[tuple[int, bool], list[RowBatch]] = {}
     for each in batches:
@@ -69,7 +69,7 @@ def _by_kind_of_target(batches: list[RowBatch]) -> list[list[RowBatch]]:
     return list(found.values())
 
 
-class _Repeats:
+class _RepeatedInputs:
     """The inputs that came more than once, and their targets."""
 
     def __init__(
@@ -81,18 +81,18 @@ class _Repeats:
         self.targets_return = targets_return  # whether the targets are the same ones again: no noise
 
     @classmethod
-    def among(cls, batches: list[RowBatch]) -> _Repeats | None:
+    def among(cls, batches: list[RowBatch]) -> _RepeatedInputs | None:
         """Compare each input's first target with its next one; None where inputs can't be told apart."""
         import numpy as np
 
-        from truestep.doctor.runtime.row_overlap import RICH, num_alike, row_pairs
+        from truestep.doctor.runtime.row_overlap import RICH, num_duplicate_rows, row_target_pairs
 
-        pairs = [row_pairs(each, 1) for each in batches]
+        pairs = [row_target_pairs(each, 1) for each in batches]
         num_rows = sum(map(len, pairs))
         shortest = min(map(len, pairs))
         by_place = len(pairs) > 1 and len({each[:shortest, 1].tobytes() for each in pairs}) == 1
         # the same targets in every batch are places in it, as where pairs are to be found among others
-        if by_place or num_alike([each[:, 0] for each in pairs]) > (1 - RICH) * num_rows:
+        if by_place or num_duplicate_rows([each[:, 0] for each in pairs]) > (1 - RICH) * num_rows:
             return None
         first: dict[int, tuple[int, int]] = {}
         again: dict[int, bool] = {}
@@ -105,7 +105,7 @@ class _Repeats:
         shares = counts / num_rows
         return cls(len(again), sum(again.values()), float((shares**2).sum()), bool(np.median(counts) > 1))
 
-    def are_dealt_out(self) -> bool:
+    def are_targets_random(self) -> bool:
         """Tell whether an input's next target is its first one no more often than chance would have it."""
         changing = 1 - self.same_by_chance
         if self.num_repeated < LEAST or changing * self.num_repeated < EXPECTED or not self.targets_return:

@@ -49,7 +49,7 @@ class TrainedRowsEvaluated(Watcher):
 
     def on_finish(self, history: WatchHistory) -> Observations:
         """Compare each evaluation with the training before it."""
-        found = list(_compared(history.rows))
+        found = list(_comparable_evaluations(history.rows))
         for each in found:
             if each.overlap.verdict == "both":
                 yield Observation(
@@ -67,7 +67,7 @@ class TrainedRowsEvaluated(Watcher):
 
 
 @dataclass(frozen=True)
-class _Comparison:
+class _EvaluationComparison:
     """An evaluation beside the training before it."""
 
     place: Place
@@ -110,9 +110,9 @@ class _Comparison:
         }
 
 
-def _compared(rows: WatchedRows) -> Iterator[_Comparison]:
+def _comparable_evaluations(rows: WatchedRows) -> Iterator[_EvaluationComparison]:
     """Yield the evaluations that can be compared with the training of their model."""
-    from truestep.doctor.runtime.row_overlap import row_overlap, rows_within, same_rows
+    from truestep.doctor.runtime.row_overlap import are_rows_within_batch, have_same_rows, row_overlap
 
     for (_, place), passes in rows.evaluated.items():
         for evaluation in passes:
@@ -121,10 +121,12 @@ def _compared(rows: WatchedRows) -> Iterator[_Comparison]:
             others = training or rows.trained_before(first, of_any_model=True)
             if not others or not first.exact or not (first.is_measured or first.is_taken_out):
                 continue
-            in_one_batch = same_rows(others[0], others[-1])
-            if training and not in_one_batch and rows_within(evaluation, training[-1]):
+            in_one_batch = have_same_rows(others[0], others[-1])
+            if training and not in_one_batch and are_rows_within_batch(evaluation, training[-1]):
                 continue  # this very step's batch, applied again to show its progress
             overlap = row_overlap(others, rows.trained.kept, evaluation)
             # a copy of the model, by averaged weights say: rows that it has not seen are held out
             if overlap is not None and (training or overlap.verdict == "held out"):
-                yield _Comparison(place, overlap, others[0].of_classes, not first.is_measured, in_one_batch)
+                yield _EvaluationComparison(
+                    place, overlap, others[0].of_classes, not first.is_measured, in_one_batch
+                )

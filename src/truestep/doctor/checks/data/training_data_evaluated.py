@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
-from truestep.doctor.source.loaders import trained_on
+from truestep.doctor.source.loaders import training_loaders
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, is_none, last_part, names_in, stored_in, walk
+from truestep.doctor.source.names import assignment_target, dotted_name, is_none, last_part, names_in, walk
 from truestep.doctor.source.values import argument, constant, literal
 
 _HELD_OUT = re.compile(r"(^|_)(test|val|valid|validation|heldout)(_|$|set|loader|data)", re.IGNORECASE)
@@ -45,7 +45,7 @@ class TrainingDataEvaluated(SourceCheck):
             if not _HELD_OUT.search(name) or _TRAIN.search(name):
                 continue
             if isinstance(call, (ast.Name, ast.Attribute)):
-                yield from _in_place_of(module, statement, name)
+                yield from _find_unused_held_out_data(module, statement, name)
             if not isinstance(call, ast.Call):
                 continue
             if module.qualify(call.func) == "torch.utils.data.DataLoader":
@@ -53,21 +53,26 @@ class TrainingDataEvaluated(SourceCheck):
                 given = last_part(data) if data is not None else ""
                 sampled = any(argument(call, i, word) for i, word in ((3, "sampler"), (4, "batch_sampler")))
                 is_named = _TRAIN.search(given) and not _HELD_OUT.search(given)
-                if data is not None and is_named and not sampled and not _is_made_of_held_out(module, data):
+                if (
+                    data is not None
+                    and is_named
+                    and not sampled
+                    and not _is_built_from_held_out_data(module, data)
+                ):
                     yield At(call, f"{name!r} reads {given!r}: it measures on the training data.")
             elif (module.qualify(call.func) or "").startswith("torchvision.datasets."):
-                if literal(module, argument(call, 1, "train")) is True and not _divided(module):
-                    severity = ADVICE if _is_trained_on_alone(module, name) else BUG
+                if literal(module, argument(call, 1, "train")) is True and not _has_dataset_split(module):
+                    severity = ADVICE if _is_only_trained_on(module, name) else BUG
                     yield At(call, f"{name!r} is made with train=True: it is the training data.", severity)
-        yield from _learned(module)
+        yield from _find_trained_held_out_data(module)
 
 
-def _learned(module: SourceModule) -> Iterator[At]:
+def _find_trained_held_out_data(module: SourceModule) -> Iterator[At]:
     """Report held-out data that a loop trains on, beside another one that trains on training data."""
     named = {
-        each.node: last_part(stored_in(above))
-        for each in trained_on(module, always=True)
-        if (above := _kept_by(module, each.node))
+        each.node: last_part(assignment_target(above))
+        for each in training_loaders(module, always=True)
+        if (above := _assignment_of_loader(module, each.node))
     }
     training = [each for each in named.values() if _TRAIN.search(each) and not _HELD_OUT.search(each)]
     for loader, name in named.items():
@@ -75,12 +80,12 @@ def _learned(module: SourceModule) -> Iterator[At]:
             yield At(loader, f"A loop trains on {name!r}, as another one on {training[0]!r}.", RISK)
 
 
-def _kept_by(module: SourceModule, loader: ast.AST) -> ast.Assign | None:
+def _assignment_of_loader(module: SourceModule, loader: ast.AST) -> ast.Assign | None:
     above = module.home(loader).parents[loader]
     return above if isinstance(above, ast.Assign) else None
 
 
-def _is_trained_on_alone(module: SourceModule, name: str) -> bool:
+def _is_only_trained_on(module: SourceModule, name: str) -> bool:
     """Tell data that are gone through to train and for nothing else: they have another's name."""
     made = [each for each in module.all(ast.Assign) if name in names_in(each.value)]
     names = {name, *(last_part(each.targets[0]) for each in made)}
@@ -89,13 +94,13 @@ def _is_trained_on_alone(module: SourceModule, name: str) -> bool:
     return bool(loops) and all(each in training for each in loops)
 
 
-def _is_made_of_held_out(module: SourceModule, data: ast.expr) -> bool:
+def _is_built_from_held_out_data(module: SourceModule, data: ast.expr) -> bool:
     """Tell a name that alone says training: what the data are made of says, on every way to it, that it is held out."""
     made = module.definitions(data)
-    return bool(made) and all(each is not None and _says_held_out(each) for each in made)
+    return bool(made) and all(each is not None and _is_named_held_out(each) for each in made)
 
 
-def _says_held_out(made: ast.expr) -> bool:
+def _is_named_held_out(made: ast.expr) -> bool:
     """Tell so of names and texts in an expression, and of `train=False`, where nothing else in it says training."""
     parts = [each for each in walk(made) if not isinstance(each, ast.keyword)]
     names = [last_part(each) for each in parts if isinstance(each, (ast.Name, ast.Attribute))]
@@ -107,28 +112,28 @@ def _says_held_out(made: ast.expr) -> bool:
     return (is_off or any(_HELD_OUT.search(each) for each in said)) and not trains
 
 
-def _in_place_of(module: SourceModule, statement: ast.Assign, name: str) -> Iterator[At]:
+def _find_unused_held_out_data(module: SourceModule, statement: ast.Assign, name: str) -> Iterator[At]:
     """Report the training data where a test has just made sure that there are held-out ones, which stay unused."""
     given, test = last_part(statement.value), module.parents[statement]
     if not isinstance(test, ast.If) or not _TRAIN.search(given) or _HELD_OUT.search(given):
         return
-    sure = _made_sure_of(test, statement in test.body)
+    sure = _name_tested_not_none(test, statement in test.body)
     if sure is not None and _HELD_OUT.search(sure.rsplit(".", 1)[-1]):
         arm = test.body if statement in test.body else test.orelse
-        if not any(dotted(each) == sure for part in arm for each in walk(part)):
+        if not any(dotted_name(each) == sure for part in arm for each in walk(part)):
             yield At(statement, f"{sure!r} is there, and {name!r} is given {given!r}.", RISK)
 
 
-def _made_sure_of(test: ast.If, in_body: bool) -> str | None:
+def _name_tested_not_none(test: ast.If, in_body: bool) -> str | None:
     """Return x for the body of `if x is not None:`, and for the else of `if x is None:`."""
     asked = test.test
     if not isinstance(asked, ast.Compare) or len(asked.ops) != 1 or not is_none(asked.comparators[0]):
         return None
     there = isinstance(asked.ops[0], ast.IsNot)
-    return dotted(asked.left) if there is in_body else None
+    return dotted_name(asked.left) if there is in_body else None
 
 
-def _divided(module: SourceModule) -> bool:
+def _has_dataset_split(module: SourceModule) -> bool:
     """Held-out data may be a part of the training set, e.g. by Subset(val_set, indices) or a sampler."""
     uses = {"random_split", "Subset", "sampler", "SubsetRandomSampler"}
     return bool(uses & module.program.identifiers)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck, Unsure
-from truestep.doctor.source.batches import sizes_of
+from truestep.doctor.source.batches import sizes_written_in_call
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import is_none, method_of
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.once import walk_each_once
 from truestep.doctor.source.shapes import KEEP_SHAPE
 from truestep.doctor.source.values import (
     argument,
@@ -49,12 +49,12 @@ class ViewInsteadOfPermute(SourceCheck):
         """Report a view of x whose sizes are x's own, in another order."""
         for call in module.method_calls("view", "reshape"):
             assert isinstance(call.func, ast.Attribute)
-            axes = [_axis(module, each, call.func.value) for each in call.args]
+            axes = [_axis_of_size(module, each, call.func.value) for each in call.args]
             if len(call.args) >= 2 and (
-                _is_exchanged(call, axes) or _is_split_elsewhere(module, call, call.func.value, axes)
+                _has_exchanged_axes(call, axes) or _is_wrong_axis_split(module, call, call.func.value, axes)
             ):
                 base = ast.unparse(call.func.value)
-                if _may_have_axis_of_one(module, call.func.value):
+                if _can_have_axis_of_size_one(module, call.func.value):
                     yield Unsure(
                         call, "an axis of it may have the size 1: it is exchanged by reshape as well"
                     )
@@ -65,10 +65,10 @@ class ViewInsteadOfPermute(SourceCheck):
                 )
 
 
-def _may_have_axis_of_one(module: SourceModule, base: ast.expr) -> bool:
+def _can_have_axis_of_size_one(module: SourceModule, base: ast.expr) -> bool:
     """Tell what was made with an axis of size 1, or is a sum with such a value, past what keeps the shape."""
 
-    def behind(node: ast.expr) -> list[ast.expr]:
+    def sources(node: ast.expr) -> list[ast.expr]:
         match node:
             case ast.Name():
                 return [each for each in module.definitions(node) if each is not None]
@@ -80,7 +80,7 @@ def _may_have_axis_of_one(module: SourceModule, base: ast.expr) -> bool:
                 return [given]
         return []
 
-    return any(_gives_axis_of_one(module, each) for each in each_once([base], behind, MAX_STEPS))
+    return any(_gives_axis_of_one(module, each) for each in walk_each_once([base], sources, MAX_STEPS))
 
 
 def _keeps_shape(module: SourceModule, call: ast.Call) -> bool:
@@ -106,11 +106,13 @@ def _gives_axis_of_one(module: SourceModule, node: ast.expr) -> bool:
         for each in node.args
         for part in (each.elts if isinstance(each, (ast.Tuple, ast.List)) else [each])
     ]
-    is_sized = method_of(node) in ("view", "reshape", "expand") or sizes_of(module, node) is not None
+    is_sized = (
+        method_of(node) in ("view", "reshape", "expand") or sizes_written_in_call(module, node) is not None
+    )
     return method_of(node) == "unsqueeze" or (is_sized and any(constant(each) == 1 for each in sizes))
 
 
-def _is_exchanged(call: ast.Call, axes: list[tuple[int, int] | None]) -> bool:
+def _has_exchanged_axes(call: ast.Call, axes: list[tuple[int, int] | None]) -> bool:
     """Tell sizes in another order, or flat rows of what is not the last axis."""
     known = [(place, axis[0]) for place, axis in enumerate(axes) if axis is not None]
     order = [axis for _, axis in known]
@@ -125,13 +127,13 @@ def _is_exchanged(call: ast.Call, axes: list[tuple[int, int] | None]) -> bool:
     return is_image or order != sorted(order)
 
 
-def _is_split_elsewhere(
+def _is_wrong_axis_split(
     module: SourceModule, call: ast.Call, base: ast.expr, axes: list[tuple[int, int] | None]
 ) -> bool:
     """Tell `x.view(b, heads, t, d // heads)` of x with axes (b, t, d): the heads are cut out of the times."""
     for each in call.args:
         if isinstance(each, ast.BinOp) and isinstance(each.op, ast.FloorDiv):
-            split = _axis(module, each.left, base)
+            split = _axis_of_size(module, each.left, base)
             parts = [
                 place for place, one in enumerate(call.args) if ast.unparse(one) == ast.unparse(each.right)
             ]
@@ -141,17 +143,17 @@ def _is_split_elsewhere(
     return False
 
 
-def _axis(module: SourceModule, node: ast.expr, base: ast.expr) -> tuple[int, int] | None:
+def _axis_of_size(module: SourceModule, node: ast.expr, base: ast.expr) -> tuple[int, int] | None:
     """Return which of x's own axes a size is, and how many x has, 0 where that is not seen."""
     text = ast.unparse(node)
     for start in (f"{ast.unparse(base)}.shape[", f"{ast.unparse(base)}.size("):
         if text.startswith(start) and text[len(start) : -1].isdigit():
             return int(text[len(start) : -1]), 0
     is_named = isinstance(node, ast.Name) and isinstance(base, ast.Name)
-    return _axis_of_name(module, node, base) if is_named else None  # type: ignore[arg-type]
+    return _axis_of_unpacked_size(module, node, base) if is_named else None  # type: ignore[arg-type]
 
 
-def _axis_of_name(module: SourceModule, name: ast.Name, base: ast.Name) -> tuple[int, int] | None:
+def _axis_of_unpacked_size(module: SourceModule, name: ast.Name, base: ast.Name) -> tuple[int, int] | None:
     """Return it of t for `b, t, c = x.shape`, where x is still what it was then."""
     bindings = module.resolver.reaching(name)
     if len(bindings) != 1 or bindings[0].how != "unpack" or len(bindings[0].position) != 1:

@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, renamed
+from truestep.doctor.source.rewriting import Edits, rename_attribute
 
 
 class BackwardHook(SourceCheck):
@@ -45,4 +45,4 @@ class BackwardHook(SourceCheck):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Write the name of today."""
-        return [renamed(module, node.func, "register_full_backward_hook")]
+        return [rename_attribute(module, node.func, "register_full_backward_hook")]

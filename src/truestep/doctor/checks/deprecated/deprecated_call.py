@@ -6,9 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
-from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, name_of, replaced, with_first
+from truestep.doctor.source.rewriting import (
+    Edits,
+    SourceRewriteError,
+    local_name_of,
+    replace_node,
+    with_first,
+)
 from truestep.doctor.source.values import constant
 
 _MODERN = {
@@ -62,33 +68,33 @@ class DeprecatedCall(SourceCheck):
         for name, text in _CALLS.items():
             yield from (At(call, text, ADVICE) for call in module.calls(name))
         layers = [call for name, call in module.calls_matching("torch.nn.") if name.endswith("Loss")]
-        for call in [*layers, *losses_of(module)]:
+        for call in [*layers, *loss_calls(module)]:
             if any(word.arg in _REDUCTION for word in call.keywords):
                 yield At(call, "size_average and reduce are deprecated: reduction says it.", ADVICE)
-        yield from list(_of_apex(module))[:1]
+        yield from list(_apex_uses(module))[:1]
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Write the name of today."""
         name = module.qualify(node.func) if isinstance(node, ast.Call) else module.qualify(node)
         if name in _MODERN:
-            return _modern(module, node, _MODERN[name])
+            return _modern_call_edits(module, node, _MODERN[name])
         if name == _NORM:
-            utils = name_of(module, "torch.nn.utils")
-            return [replaced(module, node.func, f"{utils}.parametrizations.weight_norm")]
+            utils = local_name_of(module, "torch.nn.utils")
+            return [replace_node(module, node.func, f"{utils}.parametrizations.weight_norm")]
         if name == "torch.set_default_tensor_type":
             kind = (module.qualify(node.args[0]) or "").removeprefix("torch.") if node.args else ""
             if kind in _TYPES:
-                torch = name_of(module, "torch")
-                return [replaced(module, node, f"{torch}.set_default_dtype({torch}.{_TYPES[kind]})")]
+                torch = local_name_of(module, "torch")
+                return [replace_node(module, node, f"{torch}.set_default_dtype({torch}.{_TYPES[kind]})")]
         old = [word for word in getattr(node, "keywords", ()) if word.arg in _REDUCTION]
         value = constant(old[0].value) if len(old) == 1 else None
         if not isinstance(value, bool):
             raise SourceRewriteError
         new = "mean" if value else "sum" if old[0].arg == "size_average" else "none"
-        return [replaced(module, old[0], f'reduction="{new}"')]
+        return [replace_node(module, old[0], f'reduction="{new}"')]
 
 
-def _of_apex(module: SourceModule) -> Iterator[At]:
+def _apex_uses(module: SourceModule) -> Iterator[At]:
     """Yield its imports, and amp.initialize or its optimizers where the import is out of sight."""
     imports: list[ast.Import | ast.ImportFrom] = [*module.all(ast.Import), *module.all(ast.ImportFrom)]
     for node in imports:
@@ -102,11 +108,11 @@ def _of_apex(module: SourceModule) -> Iterator[At]:
         yield At(call, f"{name} is deprecated: torch has it.", ADVICE)
 
 
-def _modern(module: SourceModule, node: Any, modern: str) -> Edits:
-    torch, call = name_of(module, "torch"), module.parents[node]
+def _modern_call_edits(module: SourceModule, node: Any, modern: str) -> Edits:
+    torch, call = local_name_of(module, "torch"), module.parents[node]
     if not (isinstance(call, ast.Call) and call.func is node):
-        return [replaced(module, node, modern.replace("torch", torch, 1))]
+        return [replace_node(module, node, modern.replace("torch", torch, 1))]
     function, _, given = modern.rstrip(")").replace("torch", torch, 1).partition("(")
     if call.args and "GradScaler" not in modern:  # the old autocast's first argument was another one
         raise SourceRewriteError
-    return [replaced(module, node, function), with_first(module, call, given)]
+    return [replace_node(module, node, function), with_first(module, call, given)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.once import walk_each_once
 
 MAKERS = operations(numbers="drawn filled copied")
 METHODS = ("align_to", "align_as", "refine_names", "rename_")
@@ -39,34 +39,34 @@ class NamedTensors(SourceCheck):
             if any(word.arg == "names" for word in call.keywords):
                 named = True
                 yield At(call, "names= was removed with named tensors: TypeError.")
-        for call in _on_tensors(module, *METHODS):
+        for call in _tensor_method_calls(module, *METHODS):
             yield At(call, f"{ast.unparse(call.func).rsplit('.', 1)[-1]} was removed with named tensors.")
-        for call in _on_tensors(module, "sum", "select", "mean") if named else ():
+        for call in _tensor_method_calls(module, "sum", "select", "mean") if named else ():
             if call.args and isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str):
                 yield At(call, "A dimension by its name was removed with named tensors: TypeError.")
 
 
-def _on_tensors(module: SourceModule, *methods: str) -> Iterator[ast.Call]:
+def _tensor_method_calls(module: SourceModule, *methods: str) -> Iterator[ast.Call]:
     """Yield the calls of methods on what is not Truestep's Named, which has them too."""
     for call in module.method_calls(*methods):
-        if isinstance(call.func, ast.Attribute) and not _is_named(module, call.func.value):
+        if isinstance(call.func, ast.Attribute) and not _is_truestep_named_value(module, call.func.value):
             yield call
 
 
-def _is_named(module: SourceModule, node: ast.expr) -> bool:
+def _is_truestep_named_value(module: SourceModule, node: ast.expr) -> bool:
     """Follow an expression back to `truestep.named(...)`; `.tensor` and `.to_tensor(...)` are plain tensors."""
-    sources = each_once([node], lambda each: _made_of(module, each))
-    return any(isinstance(each, ast.Call) and _makes_named(module, each) for each in sources)
+    sources = walk_each_once([node], lambda each: _sources_with_same_names(module, each))
+    return any(isinstance(each, ast.Call) and _is_truestep_named_call(module, each) for each in sources)
 
 
-def _makes_named(module: SourceModule, call: ast.Call) -> bool:
+def _is_truestep_named_call(module: SourceModule, call: ast.Call) -> bool:
     return module.qualify(call.func) == "truestep.named"
 
 
-def _made_of(module: SourceModule, node: ast.expr) -> list[ast.expr]:
+def _sources_with_same_names(module: SourceModule, node: ast.expr) -> list[ast.expr]:
     """Return what a value is computed from that is named where this is."""
     match node:
-        case ast.Call() if _makes_named(module, node):
+        case ast.Call() if _is_truestep_named_call(module, node):
             return []
         case ast.Call(func=ast.Attribute(value=before, attr=attribute)) if attribute != "to_tensor":
             return [before]

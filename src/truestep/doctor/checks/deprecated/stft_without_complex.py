@@ -7,8 +7,8 @@ from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, with_keyword
-from truestep.doctor.source.values import argument, forwards_all, literal
+from truestep.doctor.source.rewriting import Edits, set_keyword
+from truestep.doctor.source.values import argument, has_star_args, literal
 
 
 class StftWithoutComplex(SourceCheck):
@@ -33,17 +33,17 @@ class StftWithoutComplex(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the call without it."""
-        methods = [each for each in module.method_calls("stft") if _is_of_tensor(module, each)]
+        methods = [each for each in module.method_calls("stft") if _is_tensor_stft_call(module, each)]
         for call in [*module.calls("torch.stft"), *methods]:
-            if argument(call, None, "return_complex") is None and not forwards_all(call):
+            if argument(call, None, "return_complex") is None and not has_star_args(call):
                 yield At(call, "return_complex is missing: this raises RuntimeError.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask for complex numbers."""
-        return [with_keyword(module, node, "return_complex", "True")]
+        return [set_keyword(module, node, "return_complex", "True")]
 
 
-def _is_of_tensor(module: SourceModule, call: ast.Call) -> bool:
+def _is_tensor_stft_call(module: SourceModule, call: ast.Call) -> bool:
     """Tell `wave.stft(512)`: what is given is the size of a window, and no layer or object of that name takes the wave."""
     assert isinstance(call.func, ast.Attribute)
     size = literal(module, argument(call, 0, "n_fft"))

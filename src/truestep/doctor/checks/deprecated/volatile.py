@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from truestep.doctor.check import BUG, QUESTION, At, SourceCheck
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted_name
 from truestep.doctor.source.untaken import SettledValues
-from truestep.doctor.source.values import argument, unwrapped
+from truestep.doctor.source.values import argument, unwrap_expression
 
 _TARGETS = re.compile(
     r"(^|[_.])(targets?|labels?|lbls?|priors?|anchors?|gts?|ground_?truths?|truths?|annos?|annotations?|ys?|y_true)([_.]?(vars?|v|batch|b|\d+))?$",
@@ -49,20 +49,20 @@ class Volatile(SourceCheck):
             given = argument(call, None, "volatile")
             if given is None or SettledValues(module).holds(given) is False or is_without_grad(module, call):
                 continue
-            if _is_target(module, call):
+            if _is_target_or_prior(module, call):
                 yield At(call, "volatile has no effect; by its name it needs no gradient anyway.", QUESTION)
             else:
                 yield At(call, "volatile has no effect: gradients are recorded.", BUG)
 
 
-def _is_target(module: SourceModule, call: ast.Call) -> bool:
+def _is_target_or_prior(module: SourceModule, call: ast.Call) -> bool:
     """Tell targets and priors by their name: a loss alone takes them, and nothing is recorded for them."""
-    kept = _kept_as(module, call)
-    named = [kept] if kept is not None else [unwrapped(each) for each in call.args[:1]]
-    return any(_TARGETS.search(dotted(each) or "") for each in named)
+    kept = _assigned_name(module, call)
+    named = [kept] if kept is not None else [unwrap_expression(each) for each in call.args[:1]]
+    return any(_TARGETS.search(dotted_name(each) or "") for each in named)
 
 
-def _kept_as(module: SourceModule, call: ast.Call) -> ast.expr | None:
+def _assigned_name(module: SourceModule, call: ast.Call) -> ast.expr | None:
     """Return the name that the variable, or a list of such, is kept under."""
     below: ast.AST = call
     place: int | None = None

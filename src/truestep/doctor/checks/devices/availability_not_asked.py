@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, inserted_behind
+from truestep.doctor.source.rewriting import Edits, insert_behind
 
 QUESTIONS = functions("asks the machine")
 _PUT_OFF = functions("leaves CUDA alone without it")
@@ -39,11 +39,13 @@ class AvailabilityNotAsked(SourceCheck):
         for node in module.all(ast.Attribute, ast.Name):
             if self._is_condition(module, node) and module.qualify(node) in QUESTIONS:
                 text = f"{ast.unparse(node)} is not called: a function is always true."
-                yield At(node, text, ADVICE if _is_passed_over(module, module.statement(node)) else BUG)
+                yield At(
+                    node, text, ADVICE if _is_ignored_without_gpu(module, module.statement(node)) else BUG
+                )
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Call it."""
-        return [inserted_behind(module, node, "()")]
+        return [insert_behind(module, node, "()")]
 
     def _is_condition(self, module: SourceModule, node: ast.expr) -> bool:
         parent = module.parents[node]
@@ -54,7 +56,7 @@ class AvailabilityNotAsked(SourceCheck):
         )
 
 
-def _is_passed_over(module: SourceModule, tested: ast.stmt) -> bool:
+def _is_ignored_without_gpu(module: SourceModule, tested: ast.stmt) -> bool:
     """Tell a branch of what torch passes over where there is no GPU: seeds of CUDA, and how its kernels are chosen."""
     return (
         isinstance(tested, ast.If)

@@ -9,8 +9,8 @@ from typing import Any
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.operations import OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, receiver_of
-from truestep.doctor.source.rewriting import Edits, replaced, text_of
+from truestep.doctor.source.names import dotted_name, receiver_of
+from truestep.doctor.source.rewriting import Edits, node_text, replace_node
 from truestep.doctor.source.values import constant
 
 _PARTS = ("keys", "values", "items")
@@ -55,12 +55,12 @@ class MovedCopyThrownAway(SourceCheck):
                 continue
             if statement in module.shown or (module.qualify(call.func) or "").startswith("torch."):
                 continue  # printed by a notebook, or a function of torch and no method
-            own = call.func.attr in OF_TENSORS_ALONE and not _is_tried(module, statement)
-            own = own and (call.func.attr != "detach" or _is_computed(module, call.func.value))
+            own = call.func.attr in OF_TENSORS_ALONE and not _is_in_try_or_own_method(module, statement)
+            own = own and (call.func.attr != "detach" or _is_tensor_computation(module, call.func.value))
             if call.func.attr in METHODS and (own or _is_tensor(module, call.func.value)):
-                if _is_demonstrated(module, statement, call.func.value):
+                if _is_demonstration_line(module, statement, call.func.value):
                     continue
-                if _has_parts(module, call.func.value):
+                if _is_mapping_or_graph(module, call.func.value):
                     yield Unsure(call, "what has named parts may move them in place, as batches of texts do")
                     continue
                 name = ast.unparse(call.func.value)
@@ -70,17 +70,19 @@ class MovedCopyThrownAway(SourceCheck):
                         call, f"{name} stays laid out as it was: .contiguous() returns what it made.", ADVICE
                     )
                     continue
-                if call.func.attr in _TO_DEVICES and not _is_of_loader(module, call):
+                if call.func.attr in _TO_DEVICES and not _is_move_of_batch(module, call):
                     yield At(call, text, ADVICE)  # torch refuses what meets another device, or all is there
                     continue
-                yield At(call, text, BUG if own or _is_certain(module, call.func.value) else RISK)
+                yield At(call, text, BUG if own or _is_certainly_tensor(module, call.func.value) else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep what is returned."""
-        return [replaced(module, node, f"{text_of(module, node.func.value)} = {text_of(module, node)}")]
+        return [
+            replace_node(module, node, f"{node_text(module, node.func.value)} = {node_text(module, node)}")
+        ]
 
 
-def _is_of_loader(module: SourceModule, move: ast.Call) -> bool:
+def _is_move_of_batch(module: SourceModule, move: ast.Call) -> bool:
     """Tell a move of a batch; a change of the kind of numbers is none."""
     moved = receiver_of(move)
     found = module.names.bindings(moved) if isinstance(moved, ast.Name) else []
@@ -88,7 +90,7 @@ def _is_of_loader(module: SourceModule, move: ast.Call) -> bool:
     return bool(kinds) or any(each.how == "for" for each in found)
 
 
-def _is_demonstrated(module: SourceModule, statement: ast.Expr, tensor: ast.expr) -> bool:
+def _is_demonstration_line(module: SourceModule, statement: ast.Expr, tensor: ast.expr) -> bool:
     """Tell a line whose value stands in a comment behind it, and a tensor that nothing reads from there on."""
     line = module.text.splitlines()[(statement.end_lineno or statement.lineno) - 1]
     if _SHOWN.search(line):
@@ -100,7 +102,7 @@ def _is_demonstrated(module: SourceModule, statement: ast.Expr, tensor: ast.expr
     uses = [
         each
         for each in module.reads(tensor.id)
-        if not isinstance(module.statement(each), ast.Expr) or _is_handed_on(module, each)
+        if not isinstance(module.statement(each), ast.Expr) or _is_read_beyond_display(module, each)
     ]
     return not any(
         module.scope(each) is not scope
@@ -113,14 +115,14 @@ def _is_demonstrated(module: SourceModule, statement: ast.Expr, tensor: ast.expr
     )
 
 
-def _is_handed_on(module: SourceModule, read: ast.expr) -> bool:
+def _is_read_beyond_display(module: SourceModule, read: ast.expr) -> bool:
     """Tell a read that some call is given from `row.repeat(2)`, which shows it and changes nothing."""
     above = module.parents[read]
     shown = isinstance(above, ast.Attribute) and above.attr in (*METHODS, "repeat")
     return not (shown and isinstance(module.parents[module.parents[above]], ast.Expr))
 
 
-def _is_computed(module: SourceModule, node: ast.expr) -> bool:
+def _is_tensor_computation(module: SourceModule, node: ast.expr) -> bool:
     """Tell what arithmetic gives, or an operation on a tensor: contexts and processes are detached too."""
     made = module.definitions(node)
     return bool(made) and all(
@@ -130,7 +132,7 @@ def _is_computed(module: SourceModule, node: ast.expr) -> bool:
     )
 
 
-def _is_tried(module: SourceModule, statement: ast.stmt) -> bool:
+def _is_in_try_or_own_method(module: SourceModule, statement: ast.stmt) -> bool:
     """Tell what is done to see whether it raises, and a method that the program defines itself."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     defined = isinstance(call, ast.Call) and module.functions.target(call) is not None
@@ -145,7 +147,7 @@ def _is_tensor(module: SourceModule, node: ast.expr) -> bool:
     return bool(bindings) and all(_binds_tensor(module, each.how, each.value) for each in bindings)
 
 
-def _is_certain(module: SourceModule, node: ast.expr) -> bool:
+def _is_certainly_tensor(module: SourceModule, node: ast.expr) -> bool:
     """A whole batch may be an object that moves its parts in place, and a name alone makes no model."""
     assert isinstance(node, ast.Name)
     for each in module.names.bindings(node):
@@ -161,13 +163,13 @@ def _is_whole_batch(module: SourceModule, target: ast.AST) -> bool:
     loop = module.enclosing(target, ast.For)
     if loop is None or loop.target is target:
         return True
-    counted = isinstance(loop.iter, ast.Call) and dotted(loop.iter.func) == "enumerate"
+    counted = isinstance(loop.iter, ast.Call) and dotted_name(loop.iter.func) == "enumerate"
     return counted and isinstance(loop.target, ast.Tuple) and target in loop.target.elts
 
 
-def _has_parts(module: SourceModule, node: ast.expr) -> bool:
+def _is_mapping_or_graph(module: SourceModule, node: ast.expr) -> bool:
     """Tell a mapping or a graph from a tensor: `net(**batch)`, `batch["labels"]`, `batch.edge_index`."""
-    for use in module.reads(dotted(node) or ""):
+    for use in module.reads(dotted_name(node) or ""):
         outer = module.parents[use]
         if isinstance(outer, ast.keyword) and outer.arg is None:
             return True

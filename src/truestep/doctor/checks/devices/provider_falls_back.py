@@ -8,7 +8,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.actions import ASK_PROVIDERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.once import walk_each_once
 from truestep.doctor.source.values import argument
 
 MAX_DEPTH = 3  # from the session to the names of its providers
@@ -46,18 +46,18 @@ class ProviderFallsBack(SourceCheck):
             return
         for call in module.calls("onnxruntime.InferenceSession"):
             providers = argument(call, 2, "providers")
-            if any(_names_accelerator(each) for each in _ways_to(module, providers)):
+            if any(_names_accelerator(each) for each in _expression_and_sources(module, providers)):
                 yield At(call, "The session falls back to the CPU with a warning only.", RISK)
 
 
-def _ways_to(module: SourceModule, node: ast.expr | None) -> Iterator[ast.expr]:
+def _expression_and_sources(module: SourceModule, node: ast.expr | None) -> Iterator[ast.expr]:
     """Yield an expression with all that its names may stand for."""
 
-    def behind(each: ast.expr) -> list[ast.expr]:
+    def sources(each: ast.expr) -> list[ast.expr]:
         names = [part for part in walk(each) if isinstance(part, (ast.Name, ast.Attribute))]
         return [value for name in names for value in module.definitions(name) if value is not None]
 
-    return each_once([node] if node is not None else [], behind, MAX_DEPTH)
+    return walk_each_once([node] if node is not None else [], sources, MAX_DEPTH)
 
 
 def _names_accelerator(node: ast.expr) -> bool:

@@ -53,32 +53,34 @@ class VisibleDevicesTooLate(SourceCheck):
             if key is None or key.value != VARIABLE or module.scope(node) is not module.tree:
                 continue
             earlier = [
-                call for call in calls if call.lineno < node.lineno and not _is_chosen(module, call, node)
+                call
+                for call in calls
+                if call.lineno < node.lineno and not _is_in_untaken_branch_before(module, call, node)
             ]
-            if not earlier or _begins_anew(module, node, earlier):
+            if not earlier or _is_fresh_notebook_start(module, node, earlier):
                 continue
             text = f"No effect: line {min(call.lineno for call in earlier)} has asked for the devices."
-            if not _are_first(module, node.value):
+            if not _is_leading_device_list(module, node.value):
                 yield At(node, text)
-            elif _takes_all(module):
+            elif _uses_all_visible_devices(module):
                 yield At(node, f"{text} All devices are used.", RISK)
 
 
-def _are_first(module: SourceModule, value: ast.expr) -> bool:
+def _is_leading_device_list(module: SourceModule, value: ast.expr) -> bool:
     """Tell "0" and "0,1", under which each device keeps its number: what asks for one gets the same without them."""
     written = literal(module, value)
     numbers = written.replace(" ", "").split(",") if isinstance(written, str) else []
     return bool(numbers) and numbers == [str(each) for each in range(len(numbers))]
 
 
-def _takes_all(module: SourceModule) -> bool:
+def _uses_all_visible_devices(module: SourceModule) -> bool:
     """Tell what goes by how many devices there are."""
     parallel = list(module.calls("torch.nn.parallel.DataParallel"))
     counted = list(module.calls("torch.cuda.device_count"))
     return bool(counted) or any(argument(each, 1, "device_ids") is None for each in parallel)
 
 
-def _begins_anew(module: SourceModule, node: ast.stmt, earlier: list[ast.Call]) -> bool:
+def _is_fresh_notebook_start(module: SourceModule, node: ast.stmt, earlier: list[ast.Call]) -> bool:
     """Tell a part of a notebook that imports torch once more, in front of this: it is run by itself, in a fresh kernel."""
     if not module.path.endswith(".ipynb"):
         return False
@@ -86,14 +88,14 @@ def _begins_anew(module: SourceModule, node: ast.stmt, earlier: list[ast.Call]) 
     return any(max(each.lineno for each in earlier) < line for line in lines if line < node.lineno)
 
 
-def _is_chosen(module: SourceModule, call: ast.Call, later: ast.AST) -> bool:
+def _is_in_untaken_branch_before(module: SourceModule, call: ast.Call, later: ast.AST) -> bool:
     """Tell whether a call stands in a branch, be it of an expression, that may not be taken before the other place."""
     above = set(module.ancestors(later))
     inside: ast.AST = call
     for each in module.ancestors(call):
         match each:
             case ast.If() if each in above:
-                if _is_in_else(module, each, call) != _is_in_else(module, each, later):
+                if _is_in_else_branch(module, each, call) != _is_in_else_branch(module, each, later):
                     return True
             case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test) if inside is not test:
                 return True
@@ -103,6 +105,6 @@ def _is_chosen(module: SourceModule, call: ast.Call, later: ast.AST) -> bool:
     return False
 
 
-def _is_in_else(module: SourceModule, choice: ast.If, node: ast.AST) -> bool:
+def _is_in_else_branch(module: SourceModule, choice: ast.If, node: ast.AST) -> bool:
     above = {node, *module.ancestors(node)}
     return any(each in above for each in choice.orelse)

@@ -9,8 +9,8 @@ from typing import Any
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, moved_before
+from truestep.doctor.source.names import dotted_name, walk
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, move_before
 from truestep.doctor.source.values import constant
 
 COLLECTIVES = functions("asks all ranks")
@@ -47,7 +47,7 @@ class CollectiveOnOneRank(SourceCheck):
         for name in COLLECTIVES:
             for call in module.calls(name):
                 branch = _rank_branch(module, call)
-                if branch is not None and not self._elsewhere(module, branch, call):
+                if branch is not None and not self._is_called_outside_branch(module, branch, call):
                     test = ast.unparse(branch.test)
                     short = name.rsplit(".", 1)[-1]
                     yield At(call, f"{short} waits for all ranks, but only where `{test}` is it called.")
@@ -57,24 +57,25 @@ class CollectiveOnOneRank(SourceCheck):
         branch = _rank_branch(module, node)
         if branch is None or branch.body[0] is not module.parents[node] or branch.orelse:
             raise SourceRewriteError
-        return moved_before(module, node, branch)
+        return move_before(module, node, branch)
 
-    def _elsewhere(self, module: SourceModule, branch: ast.If, call: ast.Call) -> bool:
+    def _is_called_outside_branch(self, module: SourceModule, branch: ast.If, call: ast.Call) -> bool:
         """The other arm calls it too, or what follows a branch that leaves the function."""
         home = module.scope(call)
         name = module.qualify(call.func)
         same = [each for each in module.calls(name or "") if each is not call]
-        if _group(call):
+        if _has_group_argument(call):
             return True
         if any(
-            branch in module.ancestors(each) and not _same_arm(module, branch, each, call) for each in same
+            branch in module.ancestors(each) and not _is_in_same_branch(module, branch, each, call)
+            for each in same
         ):
             return True
         near = [each for each in same if module.scope(each) is home]
-        return any(each.lineno > call.lineno or _asks_rank(module, each) for each in near)
+        return any(each.lineno > call.lineno or _is_under_rank_test(module, each) for each in near)
 
 
-def _group(call: ast.Call) -> bool:
+def _has_group_argument(call: ast.Call) -> bool:
     """A group of some ranks may well stand under a condition."""
     given = [*(ast.unparse(each) for each in call.args), *(word.arg or "" for word in call.keywords)]
     return any("group" in each for each in given)
@@ -86,42 +87,44 @@ def _rank_branch(module: SourceModule, call: ast.Call, depth: int = 2) -> ast.If
     for each in module.ancestors(call):
         if each is scope:
             break
-        if isinstance(each, ast.If) and _on_rank(each.test):
+        if isinstance(each, ast.If) and _is_true_on_some_ranks(each.test):
             return each
     around = isinstance(scope, ast.FunctionDef) and depth > 0 and module.functions.callers(scope)
     found = [_rank_branch(module.home(each), each, depth - 1) for each in around or ()]
     return found[0] if found and None not in found else None
 
 
-def _asks_rank(module: SourceModule, call: ast.Call) -> bool:
+def _is_under_rank_test(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether a call waits for any test of the rank: `if rank > 0:` is for the others."""
     tests = [each.test for each in module.ancestors(call) if isinstance(each, ast.If)]
-    return any(_RANK.search(ast.unparse(part)) for test in tests for part in walk(test) if dotted(part))
+    return any(_RANK.search(ast.unparse(part)) for test in tests for part in walk(test) if dotted_name(part))
 
 
-def _on_rank(test: ast.expr) -> bool:
+def _is_true_on_some_ranks(test: ast.expr) -> bool:
     """`rank == 0`, `dist.get_rank() == 0`, `not rank`, `is_main`: true on some ranks alone."""
     if isinstance(test, ast.Compare):
         if isinstance(test.ops[0], (ast.In, ast.NotIn)):
             return len(test.ops) == 1 and bool(_RANK.search(ast.unparse(test.left)))
         others = isinstance(test.ops[0], ast.Gt) and constant(test.comparators[0]) == 0
         single = len(test.ops) == 1 and (others or isinstance(test.ops[0], (ast.Eq, ast.NotEq)))
-        return single and bool(_RANK.search(ast.unparse(test.left))) and _number(test.comparators[0])
+        return (
+            single and bool(_RANK.search(ast.unparse(test.left))) and _is_rank_constant(test.comparators[0])
+        )
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _on_rank(test.operand)
+        return _is_true_on_some_ranks(test.operand)
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        return any(map(_on_rank, test.values))
+        return any(map(_is_true_on_some_ranks, test.values))
     named = isinstance(test, (ast.Name, ast.Attribute))
     return named and bool(_RANK.search(ast.unparse(test)))
 
 
-def _number(node: ast.expr) -> bool:
+def _is_rank_constant(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value not in (-1, None)
 
 
-def _same_arm(module: SourceModule, branch: ast.If, first: ast.AST, second: ast.AST) -> bool:
-    def arm(node: ast.AST) -> bool:
+def _is_in_same_branch(module: SourceModule, branch: ast.If, first: ast.AST, second: ast.AST) -> bool:
+    def is_in_body(node: ast.AST) -> bool:
         above = {node, *module.ancestors(node)}
         return any(each in above for each in branch.body)
 
-    return arm(first) is arm(second)
+    return is_in_body(first) is is_in_body(second)

@@ -8,7 +8,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, walk
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.once import walk_each_once
 from truestep.doctor.source.values import argument, literal
 
 DRAWS = functions("draws a number", "draws by sizes")
@@ -56,34 +56,40 @@ class LayerDropUnderDdp(SourceCheck):
             owner = module.classes.of(wrap.args[0]) if wrap.args else None
             if owner is None or literal(module, argument(wrap, None, "find_unused_parameters")) is True:
                 continue
-            for node in (each for part in _parts_of(module, owner) for each in module.inside(part, ast.If)):
-                if _is_drawn(module, node.test) and _skips(module, node):
+            for node in (
+                each for part in _component_classes(module, owner) for each in module.inside(part, ast.If)
+            ):
+                if _is_random_condition(module, node.test) and _skips_layer(module, node):
                     yield At(node, "A layer that is skipped gets no gradient, for which DDP waits.")
 
 
-def _parts_of(module: SourceModule, owner: Class) -> list[Class]:
+def _component_classes(module: SourceModule, owner: Class) -> list[Class]:
     """Return a class, its bases, and the classes of what they are made of."""
 
-    def made_in(each: Class) -> list[Class]:
+    def instantiated_classes(each: Class) -> list[Class]:
         calls = [call for base in module.classes.lineage(each) for call in module.inside(base, ast.Call)]
         return [part for call in calls if (part := module.classes.named(call.func)) is not None]
 
-    found = [base for each in each_once([owner], made_in, MAX_DEPTH) for base in module.classes.lineage(each)]
+    found = [
+        base
+        for each in walk_each_once([owner], instantiated_classes, MAX_DEPTH)
+        for base in module.classes.lineage(each)
+    ]
     return list(dict.fromkeys(found))
 
 
-def _is_drawn(module: SourceModule, test: ast.expr) -> bool:
+def _is_random_condition(module: SourceModule, test: ast.expr) -> bool:
     """Tell a test that asks a random number, be it by names."""
 
-    def behind(each: ast.expr) -> list[ast.expr]:
+    def sources(each: ast.expr) -> list[ast.expr]:
         names = [part for part in walk(each) if isinstance(part, ast.Name)]
         return [value for name in names for value in module.definitions(name) if value is not None]
 
-    parts = [part for each in each_once([test], behind, MAX_DEPTH) for part in walk(each)]
+    parts = [part for each in walk_each_once([test], sources, MAX_DEPTH) for part in walk(each)]
     return any(isinstance(each, ast.Call) and module.qualify(each.func) in DRAWS for each in parts)
 
 
-def _skips(module: SourceModule, node: ast.If) -> bool:
+def _skips_layer(module: SourceModule, node: ast.If) -> bool:
     """Tell `continue`, and the loop's layer that is applied in this arm alone."""
     loop = module.loop(node)
     if not isinstance(loop, ast.For):

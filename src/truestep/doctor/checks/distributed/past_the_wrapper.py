@@ -9,7 +9,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, node_text, replace_node
 
 HARMLESS = {
     "state_dict",
@@ -61,7 +61,7 @@ class PastTheWrapper(SourceCheck):
                 for call in walk(loop.node):
                     if (
                         isinstance(call, ast.Call)
-                        and self._inside(module, call.func)
+                        and self._is_wrapped_module_access(module, call.func)
                         and not is_without_grad(module, call)
                     ):
                         yield At(
@@ -72,9 +72,9 @@ class PastTheWrapper(SourceCheck):
         """Call the wrapper."""
         if not (isinstance(node.func, ast.Attribute) and node.func.attr == "module"):
             raise SourceRewriteError
-        return [replaced(module, node.func, text_of(module, node.func.value))]
+        return [replace_node(module, node.func, node_text(module, node.func.value))]
 
-    def _inside(self, module: SourceModule, function: ast.expr) -> bool:
+    def _is_wrapped_module_access(self, module: SourceModule, function: ast.expr) -> bool:
         node = function
         if isinstance(node, ast.Attribute) and node.attr != "module":
             if node.attr in HARMLESS or node.attr.startswith(("register_", "_")):

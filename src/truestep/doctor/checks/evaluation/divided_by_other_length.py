@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import SAME_NUMBERS
-from truestep.doctor.source.batches import LOADER, num_rows, tensors_of
-from truestep.doctor.source.losses import constructor_of, losses_of, reduction_of
+from truestep.doctor.source.batches import LOADER, loader_tensors, num_rows
+from truestep.doctor.source.losses import loss_calls, loss_layer_constructor, loss_reduction
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, last_part, method_of
+from truestep.doctor.source.names import Function, dotted_name, last_part, method_of
 from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.signatures import own_name
-from truestep.doctor.source.values import argument, forwards_all, literal, seen_through, value_origins
+from truestep.doctor.source.values import argument, has_star_args, literal, resolve_expression, value_origins
 
 _ROWS = re.compile(r"\.size\((dim=)?0\)$|\.shape\[0\]$|^len\([\w\[\]'\".]+\)$")  # of a batch
 _Place = tuple[ast.AST | None, str]
@@ -56,25 +56,27 @@ class DividedByOtherLength(SourceCheck):
         for node in [*module.all(ast.BinOp), *module.all(ast.AugAssign)] if "torch" in module.text else ():
             total = node.left if isinstance(node, ast.BinOp) else node.target  # type: ignore[attr-defined]
             length = node.right if isinstance(node, ast.BinOp) else node.value  # type: ignore[attr-defined]
-            name, other = dotted(total), _loader_measured(module, length)
+            name, other = dotted_name(total), _loader_in_len_call(module, length)
             if not isinstance(node.op, ast.Div) or name is None or other is None:  # type: ignore[attr-defined]
                 continue
-            sources = {_source_of(module, each) for each in _added(module, node, name)}
+            sources = {_loader_of_addition(module, each) for each in _additions_to_total(module, node, name)}
             source = next(iter(sources), None)
-            if len(sources) == 1 and source is not None and not _is_one(module, node, source, other):
+            if len(sources) == 1 and source is not None and not _is_same_loader(module, node, source, other):
                 yield At(
                     node, f"{name!r} is summed over {source}, and divided by the length of {other}.", RISK
                 )
-        yield from _means_over_examples(module)
-        yield from _full_batches(module)
+        yield from _find_means_over_examples(module)
+        yield from _find_full_batch_assumptions(module)
 
 
-def _is_one(module: SourceModule, node: ast.AST, source: str, other: str) -> bool:
+def _is_same_loader(module: SourceModule, node: ast.AST, source: str, other: str) -> bool:
     """Tell two names of one loader: a parameter is what every call in sight gives for it."""
-    return source == other or _given_as(module, node, source) == _given_as(module, node, other)
+    return source == other or _arguments_for_parameter(module, node, source) == _arguments_for_parameter(
+        module, node, other
+    )
 
 
-def _given_as(module: SourceModule, node: ast.AST, name: str) -> set[str]:
+def _arguments_for_parameter(module: SourceModule, node: ast.AST, name: str) -> set[str]:
     """Return the text that the calls of this function give for a parameter, else the name itself."""
     scope = module.scope(node)
     parameters = scope.args.args if isinstance(scope, Function) and not isinstance(scope, ast.Lambda) else []
@@ -87,30 +89,30 @@ def _given_as(module: SourceModule, node: ast.AST, name: str) -> set[str]:
     return texts if texts and None not in given else {name}
 
 
-def _means_over_examples(module: SourceModule) -> Iterator[At]:
+def _find_means_over_examples(module: SourceModule) -> Iterator[At]:
     """Report the sum of batches' mean losses that is divided by the number of examples."""
     files = module.program.linked
-    means = {each for file in files for each in losses_of(file) if _is_mean(file, each)}
+    means = {each for file in files for each in loss_calls(file) if _is_mean_loss(file, each)}
     sums = _sums_of_means(module, means) if means else {}
     for node in [*module.all(ast.BinOp), *module.all(ast.AugAssign)] if sums else ():
         total = node.left if isinstance(node, ast.BinOp) else node.target  # type: ignore[attr-defined]
         number = node.right if isinstance(node, ast.BinOp) else node.value  # type: ignore[attr-defined]
         if isinstance(total, ast.Call) and ast.unparse(total.func).endswith("sum") and total.args:
             total = total.args[0]
-        added = sums.get(_place(module, total), []) if isinstance(node.op, ast.Div) else []  # type: ignore[attr-defined]
+        added = sums.get(_total_location(module, total), []) if isinstance(node.op, ast.Div) else []  # type: ignore[attr-defined]
         loops = [module.loop(each) for each in added]
-        if loops and all(_counts_examples(module, number, each) for each in loops):
+        if loops and all(_is_example_count(module, number, each) for each in loops):
             text = f"Mean losses of batches are added up, and divided by the number of examples, {ast.unparse(number)}."
             yield At(node, text, RISK)
 
 
-def _is_mean(module: SourceModule, loss: ast.Call) -> bool:
-    source = constructor_of(module, loss) or loss
+def _is_mean_loss(module: SourceModule, loss: ast.Call) -> bool:
+    source = loss_layer_constructor(module, loss) or loss
     said = argument(source, None, "reduction")
-    return reduction_of(module, loss) is None if said is None else bool(literal(module, said) == "mean")
+    return loss_reduction(module, loss) is None if said is None else bool(literal(module, said) == "mean")
 
 
-def _place(module: SourceModule, total: ast.expr) -> _Place:
+def _total_location(module: SourceModule, total: ast.expr) -> _Place:
     """Return what a total is kept under: a name of another function is another one."""
     return None if isinstance(total, ast.Attribute) else module.scope(total), ast.unparse(total)
 
@@ -126,15 +128,17 @@ def _sums_of_means(module: SourceModule, means: set[ast.Call]) -> dict[_Place, l
         assert isinstance(call.func, ast.Attribute)
         adding += [(call.func.value, each, call) for each in call.args[:1]]
     for place, value, node in adding:
-        text = _place(module, place)
-        if _is_of_means(module, means, _behind_number(value)) and module.loop(node) is not None:
+        text = _total_location(module, place)
+        if _is_combination_of_means(module, means, _unwrap_number(value)) and module.loop(node) is not None:
             sums.setdefault(text, []).append(node)
         else:
             others.add(text)
     return {text: nodes for text, nodes in sums.items() if text not in others}
 
 
-def _is_of_means(module: SourceModule, means: set[ast.Call], value: ast.expr, steps: int = 4) -> bool:
+def _is_combination_of_means(
+    module: SourceModule, means: set[ast.Call], value: ast.expr, steps: int = 4
+) -> bool:
     """Tell mean losses, their sums, and their products with a number that is written: all of them are means."""
     made = list(value_origins(module, value)) if steps else []
     for each in made:
@@ -148,12 +152,12 @@ def _is_of_means(module: SourceModule, means: set[ast.Call], value: ast.expr, st
         elif isinstance(each, ast.Call):
             home = module.home(each)
             terms = home.functions.results(home.functions.target(each))
-        if not terms or not all(_is_of_means(module, means, term, steps - 1) for term in terms):
+        if not terms or not all(_is_combination_of_means(module, means, term, steps - 1) for term in terms):
             return False
     return bool(made)
 
 
-def _behind_number(node: ast.expr) -> ast.expr:
+def _unwrap_number(node: ast.expr) -> ast.expr:
     """Return x for `x.item()`, `float(x)` and `x.detach().cpu()`."""
     while isinstance(node, (ast.Call, ast.Attribute)):
         if isinstance(node, ast.Attribute):
@@ -169,13 +173,13 @@ def _behind_number(node: ast.expr) -> ast.expr:
     return node
 
 
-def _counts_examples(module: SourceModule, number: ast.expr, loop: ast.AST | None) -> bool:
+def _is_example_count(module: SourceModule, number: ast.expr, loop: ast.AST | None) -> bool:
     """Tell `len(loader.dataset)`, or a count that the batches of the same loop are added to."""
-    source = _gone_through(module, loop)
-    if source is None or not _has_batches(module, source):
+    source = _loop_iterable(module, loop)
+    if source is None or not _is_batched_loader(module, source):
         return False
-    if _is_length_of_data(module, number) or any(
-        each is not None and _is_length_of_data(module, each) for each in value_origins(module, number)
+    if _is_dataset_length(module, number) or any(
+        each is not None and _is_dataset_length(module, each) for each in value_origins(module, number)
     ):
         return True
     text = ast.unparse(number)
@@ -187,7 +191,7 @@ def _counts_examples(module: SourceModule, number: ast.expr, loop: ast.AST | Non
     return bool(added) and all(_ROWS.search(ast.unparse(each.value)) for each in added)
 
 
-def _is_length_of_data(module: SourceModule, node: ast.expr) -> bool:
+def _is_dataset_length(module: SourceModule, node: ast.expr) -> bool:
     if not (isinstance(node, ast.Call) and module.qualify(node.func) == "len" and len(node.args) == 1):
         return False
     data = ast.unparse(node.args[0])
@@ -196,46 +200,46 @@ def _is_length_of_data(module: SourceModule, node: ast.expr) -> bool:
     return data.endswith(".dataset") or data in given
 
 
-def _has_batches(module: SourceModule, source: ast.expr) -> bool:
+def _is_batched_loader(module: SourceModule, source: ast.expr) -> bool:
     """Tell a loader whose batches are not known to be of one example."""
     if not _is_loader(module, source):
         return False
     made = [each for each in value_origins(module, source) if isinstance(each, ast.Call)]
-    loaders = [each for each in made if module.kind(each) == "loader" and not forwards_all(each)]
+    loaders = [each for each in made if module.kind(each) == "loader" and not has_star_args(each)]
     sizes = [argument(each, 1, "batch_size") for each in loaders]
     return all(each is not None and literal(module, each) != 1 for each in sizes)
 
 
-def _loader_measured(module: SourceModule, node: ast.expr) -> str | None:
+def _loader_in_len_call(module: SourceModule, node: ast.expr) -> str | None:
     """Return the loader of `len(loader)`."""
     if isinstance(node, ast.Call) and module.qualify(node.func) == "len" and len(node.args) == 1:
-        return dotted(node.args[0]) if _is_loader(module, node.args[0]) else None
+        return dotted_name(node.args[0]) if _is_loader(module, node.args[0]) else None
     return None
 
 
 def _is_loader(module: SourceModule, node: ast.expr) -> bool:
-    return module.kind(node) == "loader" or bool(_LOADERS.search(dotted(node) or ""))
+    return module.kind(node) == "loader" or bool(_LOADERS.search(dotted_name(node) or ""))
 
 
-def _added(module: SourceModule, node: ast.AST, name: str) -> list[ast.AugAssign]:
+def _additions_to_total(module: SourceModule, node: ast.AST, name: str) -> list[ast.AugAssign]:
     """Return what adds to a total of the same function, before it is divided."""
     return [
         each
         for each in module.all(ast.AugAssign)
-        if dotted(each.target) == name
+        if dotted_name(each.target) == name
         and isinstance(each.op, ast.Add)
         and module.scope(each) is module.scope(node)
     ]
 
 
-def _source_of(module: SourceModule, added: ast.AugAssign) -> str | None:
+def _loader_of_addition(module: SourceModule, added: ast.AugAssign) -> str | None:
     """Return the loader that the loop around a sum goes through, be it by enumerate or a progress bar."""
     loop = module.loop(added)
-    source = _gone_through(module, loop)
-    return dotted(source) if source is not None and _is_loader(module, source) else None
+    source = _loop_iterable(module, loop)
+    return dotted_name(source) if source is not None and _is_loader(module, source) else None
 
 
-def _gone_through(module: SourceModule, loop: ast.AST | None) -> ast.expr | None:
+def _loop_iterable(module: SourceModule, loop: ast.AST | None) -> ast.expr | None:
     """Return what a loop goes through, be it by enumerate or a progress bar."""
     source = loop.iter if isinstance(loop, ast.For) else None
     while isinstance(source, ast.Call) and source.args and module.functions.target(source) is None:
@@ -245,30 +249,34 @@ def _gone_through(module: SourceModule, loop: ast.AST | None) -> ast.expr | None
     return source
 
 
-def _full_batches(module: SourceModule) -> Iterator[At]:
+def _find_full_batch_assumptions(module: SourceModule) -> Iterator[At]:
     """Report a total that is divided by batches times batch size, unless the loader drops its last batch."""
     for node in module.all(ast.BinOp) if "batch_size" in module.text else ():
-        loader = _times_batch_size(module, node.right) if isinstance(node.op, ast.Div) else None
+        loader = _loader_times_batch_size(module, node.right) if isinstance(node.op, ast.Div) else None
         if loader is not None:
-            loaders = _loaders_behind(module, loader)
-            is_even = bool(loaders) and all(_is_even(module, each) for each in loaders)
-            if not is_even and not _drops(module, loader) and not _is_sampled(module, loaders):
+            loaders = _possible_loaders(module, loader)
+            is_even = bool(loaders) and all(_has_equal_batches(module, each) for each in loaders)
+            if (
+                not is_even
+                and not _can_drop_last(module, loader)
+                and not _has_custom_sampler(module, loaders)
+            ):
                 yield At(node, f"{ast.unparse(node.right)} is more than the number of examples.", RISK)
 
 
-def _times_batch_size(module: SourceModule, divisor: ast.expr) -> ast.expr | None:
+def _loader_times_batch_size(module: SourceModule, divisor: ast.expr) -> ast.expr | None:
     """Return the loader of `len(loader) * batch_size`."""
     if not (isinstance(divisor, ast.BinOp) and isinstance(divisor.op, ast.Mult)):
         return None
     for one, other in ((divisor.left, divisor.right), (divisor.right, divisor.left)):
         if isinstance(one, ast.Call) and module.qualify(one.func) == "len" and len(one.args) == 1:
             loader = one.args[0]
-            if module.kind(loader) == "loader" and _is_its_batch_size(module, loader, other):
+            if module.kind(loader) == "loader" and _is_batch_size_of_loader(module, loader, other):
                 return loader
     return None
 
 
-def _is_its_batch_size(module: SourceModule, loader: ast.expr, size: ast.expr) -> bool:
+def _is_batch_size_of_loader(module: SourceModule, loader: ast.expr, size: ast.expr) -> bool:
     """Tell what the loader was given for it, or what is called so."""
     made = [each for each in module.definitions(loader) if isinstance(each, ast.Call)]
     given = [argument(each, 1, "batch_size") for each in made]
@@ -276,19 +284,19 @@ def _is_its_batch_size(module: SourceModule, loader: ast.expr, size: ast.expr) -
     return same or (own_name(size) or "").endswith("batch_size")
 
 
-def _is_even(module: SourceModule, loader: ast.Call) -> bool:
+def _has_equal_batches(module: SourceModule, loader: ast.Call) -> bool:
     """Tell batches of one, a batch that holds all examples, or a size that divides their number."""
     size = argument(loader, 1, "batch_size")
-    tensors = tensors_of(module, loader)
+    tensors = loader_tensors(module, loader)
     rows = num_rows(module, tensors[0] if isinstance(tensors, list) and tensors else None)
     number = whole_number(module, size) if size is not None else 1
     if number == 1 or (rows is not None and number and rows % number == 0):
         return True
-    known = [size, seen_through(module, size)]
-    return any(each is not None and _is_length(each) for each in known)
+    known = [size, resolve_expression(module, size)]
+    return any(each is not None and _is_batch_length(each) for each in known)
 
 
-def _is_length(size: ast.expr) -> bool:
+def _is_batch_length(size: ast.expr) -> bool:
     """Tell `len(x)`, `x.shape[0]` and `x.size(0)`."""
     called = last_part(size.func) if isinstance(size, ast.Call) else ""
     measured = size.value if isinstance(size, ast.Subscript) else None
@@ -296,7 +304,7 @@ def _is_length(size: ast.expr) -> bool:
     return called == "len" or (isinstance(size, ast.Call) and method_of(size) == "size") or is_shape
 
 
-def _drops(module: SourceModule, loader: ast.expr) -> bool:
+def _can_drop_last(module: SourceModule, loader: ast.expr) -> bool:
     """Tell whether the loader drops its last batch, or may: it is out of sight, or goes through the training set."""
     made = [each for each in module.definitions(loader) if isinstance(each, ast.Call)]
     flags = [argument(each, None, "drop_last") for each in made]
@@ -304,24 +312,24 @@ def _drops(module: SourceModule, loader: ast.expr) -> bool:
     return bool(asked) or any(word.arg is None for each in made for word in each.keywords)
 
 
-def _loaders_behind(module: SourceModule, loader: ast.expr) -> list[ast.Call]:
+def _possible_loaders(module: SourceModule, loader: ast.expr) -> list[ast.Call]:
     """Return the loaders that a name may stand for, be they made by a function."""
-    found = _calls_behind(module, loader)
+    found = _source_calls(module, loader)
     found += [
         each
         for call in found
         for made in module.resolver.results_of(call)
-        for each in _calls_behind(module, made)
+        for each in _source_calls(module, made)
     ]
     return [each for each in found if module.qualify(each.func) == LOADER]
 
 
-def _is_sampled(module: SourceModule, loaders: list[ast.Call]) -> bool:
+def _has_custom_sampler(module: SourceModule, loaders: list[ast.Call]) -> bool:
     """Tell a loader with a sampler of the program's own, which says how many examples there are."""
     given = [argument(each, place, name) for each in loaders for place, name in _SAMPLERS]
-    made = [each for sampler in given if sampler is not None for each in _calls_behind(module, sampler)]
+    made = [each for sampler in given if sampler is not None for each in _source_calls(module, sampler)]
     return any(not (module.qualify(each.func) or "").startswith("torch.") for each in made)
 
 
-def _calls_behind(module: SourceModule, node: ast.expr) -> list[ast.Call]:
+def _source_calls(module: SourceModule, node: ast.expr) -> list[ast.Call]:
     return [each for each in value_origins(module.home(node), node) if isinstance(each, ast.Call)]

@@ -47,11 +47,15 @@ class DividedLossReported(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report what a function returns, or shows, of a loss that it divided and went backward on."""
         for node in module.stores:
-            name, scope = _divided(node), module.scope(node)
-            if name is None or not isinstance(scope, Function) or not _goes_backward(module, scope, name):
+            name, scope = _name_divided_into_itself(node), module.scope(node)
+            if (
+                name is None
+                or not isinstance(scope, Function)
+                or not _is_backward_called_on(module, scope, name)
+            ):
                 continue
-            for shown in _shown(module, scope, name):
-                if shown.lineno > node.lineno and not _is_restored(module, shown, node, name):
+            for shown in _statements_reporting_value(module, scope, name):
+                if shown.lineno > node.lineno and not _is_multiplied_back(module, shown, node, name):
                     yield At(
                         shown,
                         f"{name!r} is only a part of the loss here: it was divided for accumulation.",
@@ -59,31 +63,31 @@ class DividedLossReported(SourceCheck):
                     )
 
 
-def _divided(node: ast.Assign | ast.AugAssign) -> str | None:
+def _name_divided_into_itself(node: ast.Assign | ast.AugAssign) -> str | None:
     """Return the name in `loss = loss / steps` and `loss /= steps`."""
     if isinstance(node, ast.AugAssign):
-        divided = isinstance(node.op, ast.Div) and _is_accumulation(node.value)
+        divided = isinstance(node.op, ast.Div) and _is_accumulation_step_count(node.value)
         return node.target.id if divided and isinstance(node.target, ast.Name) else None
     target, value = node.targets[0], node.value
     if isinstance(target, ast.Name) and isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
         same = isinstance(value.left, ast.Name) and value.left.id == target.id
-        return target.id if same and _is_accumulation(value.right) else None
+        return target.id if same and _is_accumulation_step_count(value.right) else None
     return None
 
 
-def _is_accumulation(node: ast.expr) -> bool:
+def _is_accumulation_step_count(node: ast.expr) -> bool:
     """Tell the number of batches in an update, by its name."""
     return "accum" in last_part(node).lower()
 
 
-def _goes_backward(module: SourceModule, scope: ast.AST, name: str) -> bool:
+def _is_backward_called_on(module: SourceModule, scope: ast.AST, name: str) -> bool:
     calls = [
         each for each in module.method_calls("backward", "manual_backward") if module.scope(each) is scope
     ]
     return any(isinstance(part, ast.Name) and part.id == name for each in calls for part in walk(each))
 
 
-def _shown(module: SourceModule, scope: ast.AST, name: str) -> Iterator[ast.stmt]:
+def _statements_reporting_value(module: SourceModule, scope: ast.AST, name: str) -> Iterator[ast.stmt]:
     """Yield the statements of a function that return a value, or show it."""
     for node in walk(scope):
         is_shown = isinstance(node, ast.Return) and node.value is not None
@@ -94,7 +98,7 @@ def _shown(module: SourceModule, scope: ast.AST, name: str) -> Iterator[ast.stmt
                 yield node
 
 
-def _is_restored(module: SourceModule, shown: ast.stmt, divided: ast.stmt, name: str) -> bool:
+def _is_multiplied_back(module: SourceModule, shown: ast.stmt, divided: ast.stmt, name: str) -> bool:
     """Tell whether it is multiplied again, there or on the way, or has another value by then."""
     again = any(isinstance(each, ast.Mult) for each in walk(shown))
     others = [

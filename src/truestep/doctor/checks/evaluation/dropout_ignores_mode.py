@@ -12,17 +12,24 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.once import answered_once, each_once
+from truestep.doctor.source.once import answered_once, walk_each_once
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.rewriting import (
     Edits,
     SourceRewriteError,
-    inserted_behind,
-    replaced,
-    with_keyword,
+    insert_behind,
+    replace_node,
+    set_keyword,
 )
 from truestep.doctor.source.untaken import SettledValues, is_never_taken
-from truestep.doctor.source.values import argument, behind, constant, forwards_all, literal, value_origins
+from truestep.doctor.source.values import (
+    argument,
+    calls_behind,
+    constant,
+    has_star_args,
+    literal,
+    value_origins,
+)
 
 _DRAWN = operations(numbers="drawn filled")
 FUNCTIONS = operations(numbers="dropped")
@@ -69,10 +76,10 @@ class DropoutIgnoresMode(SourceCheck):
         for name in sorted(FUNCTIONS):
             for call in module.calls(f"torch.nn.functional.{name}"):
                 training = argument(call, 2, "training")
-                if forwards_all(call) or (training is not None and literal(module, training) is not True):
+                if has_star_args(call) or (training is not None and literal(module, training) is not True):
                     continue
                 decided = _under_mode(module, call) if training is not None else _asks_for_mode(module, call)
-                if decided or _makes_noise(module, call):
+                if decided or _is_dropout_of_noise(module, call):
                     continue
                 if _never_drops(module, call, argument(call, 1, "p")):
                     yield Unsure(call, "nothing in sight sets its rate")
@@ -103,10 +110,10 @@ class DropoutIgnoresMode(SourceCheck):
             raise SourceRewriteError
         rate = argument(node, 4, "dropout_p")
         if rate is not None:
-            return [inserted_behind(module, rate, " if self.training else 0.0")]
+            return [insert_behind(module, rate, " if self.training else 0.0")]
         if len(node.args) > 2:
-            return [replaced(module, node.args[2], "self.training")]
-        return [with_keyword(module, node, "training", "self.training")]
+            return [replace_node(module, node.args[2], "self.training")]
+        return [set_keyword(module, node, "training", "self.training")]
 
 
 def _never_drops(module: SourceModule, call: ast.Call, rate: ast.expr | None) -> bool:
@@ -116,8 +123,8 @@ def _never_drops(module: SourceModule, call: ast.Call, rate: ast.expr | None) ->
 
 def _follows_mode(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether anything around the call asks for the mode, or its rate is the caller's to give."""
-    given = _is_given(module, argument(call, 4, "dropout_p"))
-    return _asks_for_mode(module, call) or given or forwards_all(call)
+    given = _is_rate_from_caller(module, argument(call, 4, "dropout_p"))
+    return _asks_for_mode(module, call) or given or has_star_args(call)
 
 
 def _asks_for_mode(module: SourceModule, call: ast.Call) -> bool:
@@ -132,17 +139,21 @@ def _under_mode(module: SourceModule, call: ast.Call) -> bool:
     return any(getattr(part, "attr", "") == "training" for test in tests for part in walk(test))
 
 
-def _makes_noise(module: SourceModule, call: ast.Call) -> bool:
+def _is_dropout_of_noise(module: SourceModule, call: ast.Call) -> bool:
     """Tell dropout of what is drawn, or of ones: a mask or noise made by hand, in whatever mode."""
     begun = [each for each in value_origins(module, call.args[0]) if each is not None] if call.args else []
-    made = [each for each in each_once(begun, partial(_made_of, module)) if isinstance(each, ast.Call)]
+    made = [
+        each
+        for each in walk_each_once(begun, partial(_factors_or_returned_values, module))
+        if isinstance(each, ast.Call)
+    ]
     if any(module.home(each).kind(each.func) in ("module", "ddp") for each in made):
         return False
     names = [(module.home(each).qualify(each.func) or "").removeprefix("torch.") for each in made]
     return any(each in _DRAWN for each in names)
 
 
-def _made_of(module: SourceModule, value: ast.expr) -> list[ast.expr]:
+def _factors_or_returned_values(module: SourceModule, value: ast.expr) -> list[ast.expr]:
     """Return the factors of `noise * temperature`, and what a function gives."""
     match value:
         case ast.BinOp(left=left, op=ast.Mult() | ast.Div(), right=right):
@@ -164,10 +175,10 @@ def _severity(module: SourceModule, call: ast.Call) -> Severity:
     rate = argument(call, 1, "p")
     if owner is None and rate is not None and constant(rate) is None:
         return QUESTION  # of a script's own inputs, as noise to learn from, at a rate of its options
-    if owner is not None and _is_critic(module, owner):
+    if owner is not None and _is_critic_network(module, owner):
         return ADVICE
     is_layer = owner in module.kinds.classes_of("module") and _is_evaluated(module, owner)
-    return BUG if is_layer and not _is_given(module, argument(call, 1, "p")) else RISK
+    return BUG if is_layer and not _is_rate_from_caller(module, argument(call, 1, "p")) else RISK
 
 
 def _is_evaluated(module: SourceModule, owner: ast.ClassDef | None) -> bool:
@@ -178,17 +189,17 @@ def _is_evaluated(module: SourceModule, owner: ast.ClassDef | None) -> bool:
 
 
 @answered_once
-def _is_critic(module: SourceModule, owner: ast.ClassDef) -> bool:
+def _is_critic_network(module: SourceModule, owner: ast.ClassDef) -> bool:
     """Tell a network that judges data and what another one makes, and whose every output is learned from: none evaluates it."""
     files = module.program.linked
     losses = [
         (each, Protocol(each).loss_taken(call)) for each in files for call in each.method_calls("backward")
     ]
-    learned = {call for each, loss in losses if loss is not None for call in behind(each, loss)}
+    learned = {call for each, loss in losses if loss is not None for call in calls_behind(each, loss)}
     calls = [(each, call) for each in files for call in each.all(ast.Call)]
     applied = [(each, call) for each, call in calls if each.classes.of(call.func) is owner]
     made = {
-        any(each.kind(part.func) == "module" for given in call.args for part in behind(each, given))
+        any(each.kind(part.func) == "module" for given in call.args for part in calls_behind(each, given))
         for each, call in applied
     }
     return made == {True, False} and learned.issuperset(call for _, call in applied)
@@ -204,21 +215,21 @@ def _is_meant(module: SourceModule, call: ast.Call) -> bool:
     return any(_AT_INFERENCE.search(text) for text in told)
 
 
-def _is_given(module: SourceModule, rate: ast.expr | None) -> bool:
+def _is_rate_from_caller(module: SourceModule, rate: ast.expr | None) -> bool:
     """Tell a rate that the caller of the function gives, by a parameter or among its words: `kwargs.get("dropout_p", 0.0)`."""
     if not isinstance(rate, ast.Name):
-        return rate is not None and _is_among_words(module, rate)
+        return rate is not None and _is_read_from_kwargs(module, rate)
     return any(
-        each.how == "parameter" or (each.value is not None and _is_among_words(module, each.value))
+        each.how == "parameter" or (each.value is not None and _is_read_from_kwargs(module, each.value))
         for each in module.names.bindings(rate)
     )
 
 
-def _is_among_words(module: SourceModule, value: ast.expr) -> bool:
+def _is_read_from_kwargs(module: SourceModule, value: ast.expr) -> bool:
     """Tell what is looked up in the `**kwargs` of the function around."""
     match value:
         case ast.BoolOp(values=[first, *_]):
-            return _is_among_words(module, first)
+            return _is_read_from_kwargs(module, first)
         case ast.Call(func=ast.Attribute(value=ast.Name() as held)) | ast.Subscript(value=ast.Name() as held):
             scope = module.scope(held)
             words = scope.args.kwarg if isinstance(scope, ast.FunctionDef) else None

@@ -15,15 +15,15 @@ from truestep.doctor.source.evaluations import (
     TrainedModels,
     evaluations_of,
     is_generator,
-    is_look_at_fresh,
-    is_of_held_out,
+    is_held_out_evaluation,
+    is_look_at_fresh_network,
     sensitive_layers,
 )
 from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.frames import TOP, LocatedExpression
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, given_to, names_in, walk
-from truestep.doctor.source.values import behind, value_origins
+from truestep.doctor.source.names import dotted_name, given_to, names_in, walk
+from truestep.doctor.source.values import calls_behind, value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -76,10 +76,13 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
         """Report the first application of a model in an evaluation that no eval() of it precedes."""
         for trace in module.traces:
             known = list(evaluations_of(module, trace))
-            for forward in [*known, *(each for each in _measurements_of(module, trace) if each not in known)]:
+            for forward in [
+                *known,
+                *(each for each in _forwards_compared_with_labels(module, trace) if each not in known),
+            ]:
                 if _mode_before(module, trace, forward) in ("eval", "unknown") or forward.receiver is None:
                     continue
-                if _is_noise_on_data(module, forward):
+                if _is_dropout_on_input(module, forward):
                     continue
                 layers = sensitive_layers(module, forward.receiver, forward.node)
                 if layers is None:
@@ -88,16 +91,16 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                     )
                 elif layers:
                     names = ", ".join(sorted(layers))
-                    certain = forward in known and is_of_held_out(module, trace, forward)
+                    certain = forward in known and is_held_out_evaluation(module, trace, forward)
                     certain = certain and any(layers.values())
-                    severity = BUG if certain and not _another_set_before(trace, forward) else RISK
+                    severity = BUG if certain and not _is_eval_called_in_caller(trace, forward) else RISK
                     text = f"The model is evaluated in training mode; it has {names}."
-                    if is_generator(module, trace, forward) and not _is_scored(module, forward):
+                    if is_generator(module, trace, forward) and not _is_scored_on_target(module, forward):
                         text = (
                             f"The model gives samples in training mode, with {names} active: is that meant?"
                         )
                         severity = QUESTION
-                    yield At(_applied_at(module, forward), text, severity)
+                    yield At(_model_call_site(module, forward), text, severity)
                     break
 
     def on_evaluation(self, history: WatchHistory, applied: list[ModelApplication]) -> Observations:
@@ -110,7 +113,7 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
             if not each.training:  # dropout as a measure of uncertainty is switched on so
                 text = f"The model is evaluated in eval mode, its {layers} in training mode: is that meant?"
                 severity = QUESTION
-            elif _is_sampled(history, each.rows):
+            elif _is_gan_generator(history, each.rows):
                 text = f"The model gives samples in training mode, with {layers} active: is that meant?"
                 severity = QUESTION
             evidence = {
@@ -121,17 +124,17 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
             yield Observation(each.place, text, severity, evidence)
 
 
-def _is_noise_on_data(module: SourceModule, forward: TraceEvent) -> bool:
+def _is_dropout_on_input(module: SourceModule, forward: TraceEvent) -> bool:
     """Tell a dropout of its own that is applied to data, or to ones, and to nothing that a layer gave: it spoils the input."""
     made = list(value_origins(module, forward.receiver)) if forward.receiver is not None else []
-    if not made or not all(_drops_alone(module, each) for each in made):
+    if not made or not all(_is_dropout_layer(module, each) for each in made):
         return False
     given = forward.node.args if isinstance(forward.node, ast.Call) else []
-    computed = [call for each in given for call in behind(module, each) if call is not forward.node]
-    return bool(given) and not any(_is_of_layers(module, each) for each in [*computed, *given])
+    computed = [call for each in given for call in calls_behind(module, each) if call is not forward.node]
+    return bool(given) and not any(_is_network_output(module, each) for each in [*computed, *given])
 
 
-def _is_of_layers(module: SourceModule, value: ast.expr) -> bool:
+def _is_network_output(module: SourceModule, value: ast.expr) -> bool:
     """Tell what a network computes: a layer, a function of torch's for one, a product of matrices."""
     if any(isinstance(each, ast.MatMult) for each in walk(value)):
         return True
@@ -140,30 +143,30 @@ def _is_of_layers(module: SourceModule, value: ast.expr) -> bool:
     return applied or name.startswith("torch.nn.functional.")
 
 
-def _drops_alone(module: SourceModule, made: ast.expr | None) -> bool:
+def _is_dropout_layer(module: SourceModule, made: ast.expr | None) -> bool:
     name = (module.qualify(made.func) or "") if isinstance(made, ast.Call) else ""
     return name.startswith("torch.nn.") and "Dropout" in name
 
 
-def _is_sampled(history: WatchHistory, rows: RowBatch | None) -> bool:
+def _is_gan_generator(history: WatchHistory, rows: RowBatch | None) -> bool:
     """Tell whether another model judges in training what this one gives, and none does here: a GAN's generator."""
     return rows is not None and not rows.is_passed_on and history.rows.passes_on_in_training(rows)
 
 
-def _measurements_of(module: SourceModule, trace: Trace) -> Iterator[TraceEvent]:
+def _forwards_compared_with_labels(module: SourceModule, trace: Trace) -> Iterator[TraceEvent]:
     """Yield the forwards of what is trained whose classes are compared with others: `net(x).argmax(1) == y`."""
     loops = trace.learning_loops()
     trained = TrainedModels(module, loops)
     for forward in trace.of("forward"):
         apart = not any(forward.inside(loop.path) for loop in loops)  # of the batch it may be meant so
-        fresh = is_look_at_fresh(module, trace, forward)
+        fresh = is_look_at_fresh_network(module, trace, forward)
         if apart and not fresh and isinstance(forward.node, ast.Call) and forward in trained:
-            picked = [_picked(module, each) for each in _uses(module, forward.node)]
-            if picked and all(each is not None and _is_compared(module, each) for each in picked):
+            picked = [_argmax_of(module, each) for each in _uses_of_value(module, forward.node)]
+            if picked and all(each is not None and _is_argmax_compared(module, each) for each in picked):
                 yield forward
 
 
-def _applied_at(module: SourceModule, forward: TraceEvent) -> ast.AST:
+def _model_call_site(module: SourceModule, forward: TraceEvent) -> ast.AST:
     """Return the call by which the model is applied, which is where eval() lacks: not that of a layer in its forward."""
     calls = [
         frame.node for frame in forward.path if frame.kind == "call" and isinstance(frame.node, ast.Call)
@@ -172,15 +175,17 @@ def _applied_at(module: SourceModule, forward: TraceEvent) -> ast.AST:
     return whole[0] if whole else forward.node
 
 
-def _is_scored(module: SourceModule, forward: TraceEvent) -> bool:
+def _is_scored_on_target(module: SourceModule, forward: TraceEvent) -> bool:
     """Tell `metric(net(x), y)`, where y comes from the same data: what a network gives is held against what it should."""
     loops = [frame.node for frame in forward.path if isinstance(frame.node, ast.For)]
-    loops = [each for each in loops if not any(dotted(part) == "range" for part in walk(each.iter))]
+    loops = [each for each in loops if not any(dotted_name(part) == "range" for part in walk(each.iter))]
     counters = [
-        each.target.elts[0] for each in loops if _is_numbered(each) and isinstance(each.target, ast.Tuple)
+        each.target.elts[0]
+        for each in loops
+        if _is_enumerate_loop(each) and isinstance(each.target, ast.Tuple)
     ]
-    names = {name for each in loops for name in names_in(each.target)} - set(map(dotted, counters))
-    for use in _uses(module, forward.node):
+    names = {name for each in loops for name in names_in(each.target)} - set(map(dotted_name, counters))
+    for use in _uses_of_value(module, forward.node):
         match module.parents.get(use):
             case ast.Call() as call:
                 others = given_to(call)
@@ -193,11 +198,11 @@ def _is_scored(module: SourceModule, forward: TraceEvent) -> bool:
     return False
 
 
-def _is_numbered(loop: ast.For) -> bool:
-    return any(dotted(each) == "enumerate" for each in walk(loop.iter))
+def _is_enumerate_loop(loop: ast.For) -> bool:
+    return any(dotted_name(each) == "enumerate" for each in walk(loop.iter))
 
 
-def _uses(module: SourceModule, node: ast.expr) -> list[ast.expr]:
+def _uses_of_value(module: SourceModule, node: ast.expr) -> list[ast.expr]:
     """Return where a value is used: itself, or the reads of the name that is given to it alone."""
     statement = module.parents.get(node)
     if not isinstance(statement, ast.Assign):
@@ -210,7 +215,7 @@ def _uses(module: SourceModule, node: ast.expr) -> list[ast.expr]:
     return reads if len(reads) == len(others) else []
 
 
-def _picked(module: SourceModule, node: ast.expr) -> ast.expr | None:
+def _argmax_of(module: SourceModule, node: ast.expr) -> ast.expr | None:
     """Return `node.argmax(1)` or `torch.argmax(node, 1)`."""
     outer = module.parents.get(node)
     if isinstance(outer, ast.Attribute) and outer.attr == _PICKS:
@@ -221,12 +226,12 @@ def _picked(module: SourceModule, node: ast.expr) -> ast.expr | None:
     return None
 
 
-def _is_compared(module: SourceModule, picked: ast.expr) -> bool:
-    uses = _uses(module, picked)
-    return bool(uses) and all(_is_side(module, each) for each in uses)
+def _is_argmax_compared(module: SourceModule, picked: ast.expr) -> bool:
+    uses = _uses_of_value(module, picked)
+    return bool(uses) and all(_is_equality_operand(module, each) for each in uses)
 
 
-def _is_side(module: SourceModule, node: ast.expr) -> bool:
+def _is_equality_operand(module: SourceModule, node: ast.expr) -> bool:
     """Tell a side of `==`, or what `.eq()` is called on or given."""
     outer = module.parents.get(node)
     if isinstance(outer, ast.Compare):
@@ -236,7 +241,7 @@ def _is_side(module: SourceModule, node: ast.expr) -> bool:
     call = module.parents.get(outer) if isinstance(outer, ast.Attribute) else None
     if not isinstance(outer, ast.Attribute) or not isinstance(call, ast.Call) or call.func is not outer:
         return False
-    return outer.attr == "eq" or (outer.attr in SAME_NUMBERS and _is_side(module, call))
+    return outer.attr == "eq" or (outer.attr in SAME_NUMBERS and _is_equality_operand(module, call))
 
 
 def _mode_before(module: SourceModule, trace: Trace, forward: TraceEvent) -> str | None:
@@ -249,10 +254,13 @@ def _mode_before(module: SourceModule, trace: Trace, forward: TraceEvent) -> str
         event
         for event in before
         if event.kind in ("eval", "train")
-        and not _left_behind(event, forward)
-        and (_is_same_module(module, event, forward) or _is_given_to(module, trace, event, forward))
+        and not _is_mode_in_exited_branch(event, forward)
+        and (
+            _is_same_module(module, event, forward)
+            or _is_passed_to_constructor(module, trace, event, forward)
+        )
     ]
-    while modes and _puts_back(module, modes[-1]):
+    while modes and _is_saved_mode_restored(module, modes[-1]):
         within = _call_path(modes.pop())
         while modes and modes[-1].inside(within):
             inner = modes.pop()
@@ -263,7 +271,7 @@ def _mode_before(module: SourceModule, trace: Trace, forward: TraceEvent) -> str
     return modes[-1].kind if _mode_variable(modes[-1]) is None else "unknown"
 
 
-def _another_set_before(trace: Trace, forward: TraceEvent) -> bool:
+def _is_eval_called_in_caller(trace: Trace, forward: TraceEvent) -> bool:
     """Tell whether the function around the forward calls eval() of something that may hold the model, after the last step."""
     before = trace.events[: trace.events.index(forward)]
     since = [each for each in before if each.kind in ("eval", "train", "step")][-1:]
@@ -272,7 +280,7 @@ def _another_set_before(trace: Trace, forward: TraceEvent) -> bool:
     )
 
 
-def _left_behind(mode: TraceEvent, forward: TraceEvent) -> bool:
+def _is_mode_in_exited_branch(mode: TraceEvent, forward: TraceEvent) -> bool:
     """Tell a mode set in a branch that ends by `return` or `raise`: what comes behind it did not go there."""
     around = [frame.node for frame in forward.path]
     nodes = [*(frame.node for frame in mode.path), mode.node]
@@ -291,7 +299,7 @@ def _mode_variable(mode: TraceEvent) -> ast.expr | None:
     return args[0] if mode.kind == "train" and args and not isinstance(args[0], ast.Constant) else None
 
 
-def _puts_back(module: SourceModule, mode: TraceEvent) -> bool:
+def _is_saved_mode_restored(module: SourceModule, mode: TraceEvent) -> bool:
     given = _mode_variable(mode)
     if given is None:
         return False
@@ -311,12 +319,14 @@ def _is_same_module(module: SourceModule, mode: TraceEvent, forward: TraceEvent)
         or mine.startswith(other + ".")
         or isinstance(mode.receiver, ast.Call)
         or other.endswith(".self")
-        or (mode.kind == "eval" and _is_one_of_several(module, mode.receiver))
-        or _holds(module, mode.receiver, mine.partition(".")[0])
+        or (mode.kind == "eval" and _is_variable_of_model_loop(module, mode.receiver))
+        or _can_contain_class(module, mode.receiver, mine.partition(".")[0])
     )
 
 
-def _is_given_to(module: SourceModule, trace: Trace, mode: TraceEvent, forward: TraceEvent) -> bool:
+def _is_passed_to_constructor(
+    module: SourceModule, trace: Trace, mode: TraceEvent, forward: TraceEvent
+) -> bool:
     """Tell whether the model was handed to the constructor of what is set: it is a part of that now."""
     contexts = trace.contexts
     if contexts is None or mode.receiver is None or forward.receiver is None:
@@ -330,30 +340,30 @@ def _is_given_to(module: SourceModule, trace: Trace, mode: TraceEvent, forward: 
     # of a parameter that may be one of several models it is here the one that this call was given
     holder = mode.receiver if module.classes.of(mode.receiver) is not None else whole.node
     known = maker is not None and module.classes.of(holder) is not None
-    if known and maker is not None and _holds(module, holder, maker.name):
+    if known and maker is not None and _can_contain_class(module, holder, maker.name):
         return True  # made by what is set, and handed on to what applies it
     given = given_to(whole.node)
     return any(contexts.origin(LocatedExpression(each, whole.context)).node is part.node for each in given)
 
 
-def _is_one_of_several(module: SourceModule, model: ast.expr | None) -> bool:
+def _is_variable_of_model_loop(module: SourceModule, model: ast.expr | None) -> bool:
     """Tell `for net in (first, second): net.eval()`; train() so may be of a model's own layers, on purpose."""
     return isinstance(model, ast.Name) and any(each.how == "for" for each in module.names.bindings(model))
 
 
-def _holds(module: SourceModule, model: ast.expr | None, name: str) -> bool:
+def _can_contain_class(module: SourceModule, model: ast.expr | None, name: str) -> bool:
     """Tell whether what is set is an instance of the class in whose method a layer is applied, or has one inside."""
     if not module.classes.has(name) or model is None:
         return False
     owner = module.classes.of(model)
-    return owner is None or name in _classes_within(module, owner, set())
+    return owner is None or name in _names_of_contained_classes(module, owner, set())
 
 
-def _classes_within(module: SourceModule, owner: ast.ClassDef, seen: set[str]) -> set[str]:
+def _names_of_contained_classes(module: SourceModule, owner: ast.ClassDef, seen: set[str]) -> set[str]:
     found = {each.name for each in module.classes.lineage(owner)} | seen
     for call in (
         node for each in module.classes.lineage(owner) for node in walk(each) if isinstance(node, ast.Call)
     ):
         if (made := module.classes.named(call.func)) is not None and made.name not in found:
-            found |= _classes_within(module, made, found)
+            found |= _names_of_contained_classes(module, made, found)
     return found

@@ -58,16 +58,18 @@ class EvaluationNotRepeatable(Probe):
         with ProbedModel(forward) as trial:
             first = ProbePassage(trial, seed=0)
             passages = [ProbePassage(trial, seed=1, after=first)]
-            difference = _difference(first.output, passages[0].output)
+            difference = _output_difference(first.output, passages[0].output)
             if difference is None:
                 return
             for seed in (2, 3):  # of the first one's steps some may have made what the others find
                 passages.append(ProbePassage(trial, seed=seed, after=passages[-1]))
-            begins = _begins(passages)
-            drawn = [each for each in begins if not _is_carried(each)] or _drawn_behind_a_state(trial)
-        if drawn and first.output is not None and not first.output.ndim and _all_of_own_forward(drawn):
+            begins = _first_differing_operations(passages)
+            drawn = [each for each in begins if not _is_state_carried_over(each)] or _random_operations(trial)
+        if drawn and first.output is not None and not first.output.ndim and _are_all_in_own_forward(drawn):
             return  # a loss that draws, as one of diffusion does, and no answer
-        moving = [each for each in begins if _is_carried(each) and _is_figure_kept(each, forward)]
+        moving = [
+            each for each in begins if _is_state_carried_over(each) and _is_running_statistic(each, forward)
+        ]
         if begins and not drawn and not moving:
             return  # a state of the user's goes from batch to batch, as that of a recurrent network
         begin = next((steps[0] for steps in drawn or moving), None)
@@ -79,7 +81,7 @@ class EvaluationNotRepeatable(Probe):
         yield Observation(forward.place, text, QUESTION, evidence)
 
 
-def _difference(first: Tensor | None, second: Tensor | None) -> float | None:
+def _output_difference(first: Tensor | None, second: Tensor | None) -> float | None:
     """Return by how much two outputs differ, None where they don't, or can't be compared."""
     import torch
 
@@ -90,7 +92,7 @@ def _difference(first: Tensor | None, second: Tensor | None) -> float | None:
     return float((first.float() - second.float()).abs().max())
 
 
-def _begins(passages: list[ProbePassage]) -> list[tuple[ProbedValue, ...]]:
+def _first_differing_operations(passages: list[ProbePassage]) -> list[tuple[ProbedValue, ...]]:
     """Return the operations that give other results though all that these passages gave them is the same."""
     from truestep.doctor.runtime.passage import aligned_steps, probed_values_differ
 
@@ -103,17 +105,17 @@ def _begins(passages: list[ProbePassage]) -> list[tuple[ProbedValue, ...]]:
     return found
 
 
-def _all_of_own_forward(begins: list[tuple[ProbedValue, ...]]) -> bool:
+def _are_all_in_own_forward(begins: list[tuple[ProbedValue, ...]]) -> bool:
     """Tell whether the model itself draws, and no layer within it."""
     return not any(each.layer for steps in begins for each in steps)
 
 
-def _is_carried(steps: tuple[ProbedValue, ...]) -> bool:
+def _is_state_carried_over(steps: tuple[ProbedValue, ...]) -> bool:
     """Tell whether an operation was given what the passage before left behind."""
     return all(each.carried is not None for each in steps)
 
 
-def _drawn_behind_a_state(trial: ProbedModel) -> list[tuple[ProbedValue, ...]]:
+def _random_operations(trial: ProbedModel) -> list[tuple[ProbedValue, ...]]:
     """Return the operations that differ where every pass starts from the same state."""
     from truestep.doctor.runtime.passage import ProbePassage
 
@@ -121,10 +123,10 @@ def _drawn_behind_a_state(trial: ProbedModel) -> list[tuple[ProbedValue, ...]]:
     for seed in (4, 5):
         trial.put_back()
         passages.append(ProbePassage(trial, seed=seed, after=passages[-1] if passages else None))
-    return [each for each in _begins(passages) if each[1].carried is None]
+    return [each for each in _first_differing_operations(passages) if each[1].carried is None]
 
 
-def _is_figure_kept(steps: tuple[ProbedValue, ...], forward: ForwardCall) -> bool:
+def _is_running_statistic(steps: tuple[ProbedValue, ...], forward: ForwardCall) -> bool:
     """Tell whether what is carried is an average or a sum of batches, as by hand-written running statistics.
 
     Each pass over one input then moves all numbers of it by the same share of how far the pass before moved them. What is

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from truestep.core.tensor_bytes import times_written
+from truestep.core.tensor_bytes import tensor_version
 from truestep.doctor.check import QUESTION
 from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -62,19 +62,21 @@ class FrozenNormMoves(Watcher):
         if record.num_steps > AFTER:
             return
         for model in list(history.models):
-            frozen = [each for each in _frozen(model) if len(self._note_weight(each)) == 1]
+            frozen = [
+                each for each in _frozen_batch_norms(model) if len(self._record_weight_version(each)) == 1
+            ]
             if record.num_steps == AFTER and frozen and history.is_trained(model):
                 text = f"{len(frozen)} frozen batch norm layers are in training mode: their statistics move."
                 yield Observation(place, text, QUESTION, {"layers": len(frozen)})
 
-    def _note_weight(self, norm: nn.Module) -> set[tuple[int, int]]:
+    def _record_weight_version(self, norm: nn.Module) -> set[tuple[int, int]]:
         weight = norm.weight
         seen = self.weights.setdefault(id(norm), set())
-        seen.add((weight.data_ptr(), times_written(weight)))  # type: ignore[operator, arg-type]
+        seen.add((weight.data_ptr(), tensor_version(weight)))  # type: ignore[operator, arg-type]
         return seen
 
 
-def _frozen(model: nn.Module) -> list[nn.Module]:
+def _frozen_batch_norms(model: nn.Module) -> list[nn.Module]:
     from torch import nn
 
     norms = [each for each in model.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]

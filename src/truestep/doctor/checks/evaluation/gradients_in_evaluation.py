@@ -65,14 +65,14 @@ class GradientsInEvaluation(SourceCheck, Watcher):
         for trace in module.traces:
             seen: set[str] = set()
             for forward in trace.of("forward"):
-                mode = _mode(trace, forward)
+                mode = _last_mode_event(trace, forward)
                 if mode is None or not forward.loops() or off or forward.subject in seen:
                     continue
                 used = trace.within(forward.loop_path(), "backward", "grad", "step")
                 if (
                     mode.kind == "eval"
                     and not used
-                    and not gradients_off(module, forward)
+                    and not are_gradients_off(module, forward)
                     and not mode.branches(forward.path[:0])
                 ):
                     seen.add(forward.subject)
@@ -90,7 +90,7 @@ class GradientsInEvaluation(SourceCheck, Watcher):
                 yield Observation(each.place, text, ADVICE, {"model": history.called(each.model)})
 
 
-def _mode(trace: Trace, forward: TraceEvent) -> TraceEvent | None:
+def _last_mode_event(trace: Trace, forward: TraceEvent) -> TraceEvent | None:
     before = trace.events[: trace.events.index(forward)]
     return next(
         (
@@ -102,19 +102,19 @@ def _mode(trace: Trace, forward: TraceEvent) -> TraceEvent | None:
     )
 
 
-def gradients_off(module: SourceModule, event: TraceEvent) -> bool:
+def are_gradients_off(module: SourceModule, event: TraceEvent) -> bool:
     """Tell whether a with block or a decorator switches gradients off around an event."""
     for frame in event.path:
         if isinstance(frame.node, ast.With) and any(
-            _is_off(module, item.context_expr) for item in frame.node.items
+            _is_no_grad(module, item.context_expr) for item in frame.node.items
         ):
             return True
         if isinstance(frame.node, ast.Call) and (target := module.functions.target(frame.node)) is not None:
-            if any(_is_off(module, each) for each in getattr(target, "decorator_list", [])):
+            if any(_is_no_grad(module, each) for each in getattr(target, "decorator_list", [])):
                 return True
     function = module.enclosing(event.node, ast.FunctionDef, ast.AsyncFunctionDef)
-    return any(_is_off(module, each) for each in getattr(function, "decorator_list", []))
+    return any(_is_no_grad(module, each) for each in getattr(function, "decorator_list", []))
 
 
-def _is_off(module: SourceModule, node: ast.expr) -> bool:
+def _is_no_grad(module: SourceModule, node: ast.expr) -> bool:
     return module.qualify(node.func if isinstance(node, ast.Call) else node) in OFF

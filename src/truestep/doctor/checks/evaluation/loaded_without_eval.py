@@ -11,8 +11,8 @@ from truestep.doctor.source.adversaries import gan_role_in_source
 from truestep.doctor.source.evaluations import sensitive_layers
 from truestep.doctor.source.events import TraceEvent
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, given_to, walk
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.names import dotted_name, given_to, walk
+from truestep.doctor.source.once import walk_each_once
 from truestep.doctor.source.values import is_call_of, value_origins
 
 _MADE_UP = operations(numbers="drawn filled")
@@ -55,7 +55,7 @@ class LoadedWithoutEval(SourceCheck):
                 continue
             loads = {event.subject: event for event in trace.of("load_state")}
             for forward in trace.of("forward"):
-                if _is_tried(module, forward):
+                if _is_shape_probe(module, forward):
                     continue
                 if forward.subject in loads and trace.events.index(forward) > trace.events.index(
                     loads[forward.subject]
@@ -69,33 +69,35 @@ class LoadedWithoutEval(SourceCheck):
                         text = f"It predicts in training mode; it has {', '.join(sorted(layers))}."
                         # the dropout of a GAN may be its noise, and its norms those of the batch, as pix2pix has it
                         severity = BUG if any(layers.values()) else RISK
-                        severity = QUESTION if _is_generator(module, forward) else severity
+                        severity = QUESTION if _is_gan_generator(module, forward) else severity
                         yield At(forward.node, text, severity)
                         break
                     if layers is None:
                         yield Unsure(forward.node, "the layers of the model can't be seen from here")
 
 
-def _is_tried(module: SourceModule, forward: TraceEvent) -> bool:
+def _is_shape_probe(module: SourceModule, forward: TraceEvent) -> bool:
     """Tell a model that is given numbers made up, and asked for no more than the shape of what it gives."""
     call = forward.node
     home = module.home(call)
     made = (
-        [each for part in given_to(call) for each in _made(home, part)] if isinstance(call, ast.Call) else []
+        [each for part in given_to(call) for each in _possible_sources(home, part)]
+        if isinstance(call, ast.Call)
+        else []
     )
     names = [(home.qualify(each.func) or "") if isinstance(each, ast.Call) else "" for each in made]
     if not names or not all(
         name.startswith("torch.") and name.rpartition(".")[2] in _MADE_UP for name in names
     ):
         return False
-    return all(_is_measured(home, each) for each in _results(home, call))
+    return all(_is_shape_read_or_unused(home, each) for each in _reads_of_result(home, call))
 
 
-def _made(module: SourceModule, value: ast.expr) -> list[ast.expr | None]:
+def _possible_sources(module: SourceModule, value: ast.expr) -> list[ast.expr | None]:
     """Return what a value may come from, be it wrapped in a `Variable` or not."""
     found: list[ast.expr | None] = []
 
-    def wrapped(part: ast.expr) -> Iterator[ast.expr]:
+    def unwrap_variable(part: ast.expr) -> Iterator[ast.expr]:
         for each in value_origins(module, part):
             if (
                 isinstance(each, ast.Call)
@@ -106,11 +108,11 @@ def _made(module: SourceModule, value: ast.expr) -> list[ast.expr | None]:
             else:
                 found.append(each)
 
-    list(each_once([value], wrapped))
+    list(walk_each_once([value], unwrap_variable))
     return found
 
 
-def _results(module: SourceModule, call: ast.expr) -> list[ast.expr]:
+def _reads_of_result(module: SourceModule, call: ast.expr) -> list[ast.expr]:
     """Return where the result of a call is read: where it stands, or under the names that it is given."""
     above = module.parents[call]
     targets = above.targets if isinstance(above, ast.Assign) else []
@@ -127,22 +129,25 @@ def _results(module: SourceModule, call: ast.expr) -> list[ast.expr]:
     ]
 
 
-def _is_measured(module: SourceModule, read: ast.expr) -> bool:
+def _is_shape_read_or_unused(module: SourceModule, read: ast.expr) -> bool:
     """Tell `y.shape`, `y.size()`, `y[0].shape`, `len(y)`, and what nothing takes."""
     above = module.parents[read]
     if isinstance(above, ast.Subscript) and above.value is read:
-        return _is_measured(module, above)
+        return _is_shape_read_or_unused(module, above)
     if isinstance(above, ast.Call):
-        return read in above.args and dotted(above.func) in ("len", "type")
+        return read in above.args and dotted_name(above.func) in ("len", "type")
     return isinstance(above, ast.Expr) or (isinstance(above, ast.Attribute) and above.attr in _MEASURES)
 
 
-def _is_generator(module: SourceModule, forward: TraceEvent) -> bool:
+def _is_gan_generator(module: SourceModule, forward: TraceEvent) -> bool:
     """Tell the generator of a GAN: by its own name, by that of its class, or by a discriminator in the class's file."""
     receiver = forward.receiver
     owner = module.classes.of(receiver) if receiver is not None else None
     beside = [each.name for each in module.home(owner).named_classes] if owner is not None else []
     if any(gan_role_in_source(each) == "discriminator" for each in beside):
         return True
-    names = [dotted(receiver) or "" if receiver is not None else "", owner.name if owner is not None else ""]
+    names = [
+        dotted_name(receiver) or "" if receiver is not None else "",
+        owner.name if owner is not None else "",
+    ]
     return any(gan_role_in_source(each) == "generator" or "generator" in each.lower() for each in names)

@@ -58,9 +58,11 @@ class MetricNeverUpdated(SourceCheck):
                 if not made or not all(_is_metric(module, each) for each in made):
                     continue
                 uses = module.program.attributes_read.get(name, [])
-                told = [_read_out_by(module.home(each), each) for each in uses]
+                told = [_metric_read_call(module.home(each), each) for each in uses]
                 if uses and all(each is not None for each in told):
-                    logs = [call for call in told if call is not None and _is_of(module, call, owner)]
+                    logs = [
+                        call for call in told if call is not None and _is_method_of_class(module, call, owner)
+                    ]
                     if logs:
                         yield At(logs[0], f"{name!r} is read out, and nothing ever updates it.", BUG)
 
@@ -69,7 +71,7 @@ def _is_metric(module: SourceModule, node: ast.expr | None) -> bool:
     return isinstance(node, ast.Call) and (module.qualify(node.func) or "").startswith(_LIBRARY)
 
 
-def _read_out_by(module: SourceModule, use: ast.Attribute) -> ast.Call | None:
+def _metric_read_call(module: SourceModule, use: ast.Attribute) -> ast.Call | None:
     """Return `self.log("name", metric)`, `metric.compute()` or `metric.reset()` around a use."""
     parent = module.parents.get(use)
     if isinstance(parent, ast.keyword):
@@ -83,6 +85,6 @@ def _read_out_by(module: SourceModule, use: ast.Attribute) -> ast.Call | None:
     return parent if is_log and isinstance(parent, ast.Call) else None
 
 
-def _is_of(module: SourceModule, call: ast.Call, owner: ast.ClassDef) -> bool:
+def _is_method_of_class(module: SourceModule, call: ast.Call, owner: ast.ClassDef) -> bool:
     method = method_of(call)
     return method != "reset" and module.enclosing(call, ast.ClassDef) is owner

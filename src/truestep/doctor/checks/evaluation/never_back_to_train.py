@@ -12,12 +12,12 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.looking import watched_sensitive_layers as layers_in_mode
 from truestep.doctor.source.actions import TRAIN
-from truestep.doctor.source.counters import is_made_anew
+from truestep.doctor.source.counters import is_model_made_anew
 from truestep.doctor.source.evaluations import TrainedModels, sensitive_layers
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before, event_at, written
+from truestep.doctor.source.names import dotted_name
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before, event_at, receiver_text_at
 from truestep.doctor.source.values import argument, constant
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -83,14 +83,20 @@ class NeverBackToTrain(SourceCheck, Watcher):
             for loop in trace.learning_loops():
                 for path in (loop.path, *loop.outer_loops()):
                     evals = [
-                        event for event in trace.within(path, "eval") if _trained(module, trace, loop, event)
+                        event
+                        for event in trace.within(path, "eval")
+                        if _is_model_trained_in_loop(module, trace, loop, event)
                     ]
-                    if evals and not trace.ever(path, "train") and not _made_in(module, path, evals[0]):
-                        yield from self._judge(module, evals[0].node, evals[0].receiver)
+                    if (
+                        evals
+                        and not trace.ever(path, "train")
+                        and not _is_model_made_each_iteration(module, path, evals[0])
+                    ):
+                        yield from self._report_findings(module, evals[0].node, evals[0].receiver)
                     if evals:
                         break
-        for call, model in _in_hooks(module):
-            yield from self._judge(module, call, model)
+        for call, model in _eval_calls_in_hooks(module):
+            yield from self._report_findings(module, call, model)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Go back at the start of the loop."""
@@ -98,9 +104,11 @@ class NeverBackToTrain(SourceCheck, Watcher):
         loop = event.loops()[-1] if event.loops() else None
         if not isinstance(loop, (ast.For, ast.While)) or module.scope(loop) is not module.scope(node):
             raise SourceRewriteError
-        return [before(module, loop.body[0], f"{written(module, node, event.receiver)}.train()")]
+        return [before(module, loop.body[0], f"{receiver_text_at(module, node, event.receiver)}.train()")]
 
-    def _judge(self, module: SourceModule, node: ast.AST, model: ast.expr | None) -> Iterator[At | Unsure]:
+    def _report_findings(
+        self, module: SourceModule, node: ast.AST, model: ast.expr | None
+    ) -> Iterator[At | Unsure]:
         layers = sensitive_layers(module, model) if model is not None else None
         if layers is None:
             yield At(node, "eval() is called in the training loop, and train() never after it.", RISK)
@@ -139,7 +147,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
             self.switched[id(module)] = place
 
 
-def _in_hooks(module: SourceModule) -> Iterator[tuple[ast.Call, ast.expr]]:
+def _eval_calls_in_hooks(module: SourceModule) -> Iterator[tuple[ast.Call, ast.expr]]:
     """Yield eval() of the whole model in hooks of Lightning's loop over batches, where nothing at all calls train()."""
     if any(_sets_mode(each, True) for each in module.program.called_anywhere("train")):
         return
@@ -151,7 +159,7 @@ def _in_hooks(module: SourceModule) -> Iterator[tuple[ast.Call, ast.expr]]:
         is_callback = any(_CALLBACK.match(module.qualify(each) or "") for each in owner.bases)
         is_module = owner in module.kinds.classes_of("lightning module")
         model = hook.args.args[2 if is_callback else 0 : 3][:1] if is_callback or is_module else []
-        if model and isinstance(call.func, ast.Attribute) and dotted(call.func.value) == model[0].arg:
+        if model and isinstance(call.func, ast.Attribute) and dotted_name(call.func.value) == model[0].arg:
             yield call, call.func.value
 
 
@@ -162,12 +170,14 @@ def _sets_mode(call: ast.Call, training: bool) -> bool:
     return off is not training
 
 
-def _made_in(module: SourceModule, path: Path, event: TraceEvent) -> bool:
+def _is_model_made_each_iteration(module: SourceModule, path: Path, event: TraceEvent) -> bool:
     """Tell whether each iteration makes the model anew, which begins in training mode."""
-    return event.receiver is not None and is_made_anew(module, path[-1].node, event.receiver)
+    return event.receiver is not None and is_model_made_anew(module, path[-1].node, event.receiver)
 
 
-def _trained(module: SourceModule, trace: Trace, loop: TrainingLoop, event: TraceEvent) -> bool:
+def _is_model_trained_in_loop(
+    module: SourceModule, trace: Trace, loop: TrainingLoop, event: TraceEvent
+) -> bool:
     """A teacher or a frozen part may stay in eval mode: only what the loop applies, or its optimizer moves, counts."""
     if event not in TrainedModels(module, [loop]):
         return False

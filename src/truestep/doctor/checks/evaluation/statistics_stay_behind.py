@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _ALIKE = 0.5  # of the biases of a model and of its copy
 
 
-class _Norm(NamedTuple):
+class _BatchNormRecord(NamedTuple):
     """What is kept of a batch norm of a copy."""
 
     weight: Tensor
@@ -71,17 +71,19 @@ class StatisticsStayBehind(Watcher):
     is_preview = True
 
     def __init__(self) -> None:
-        self.before: dict[int, _Norm] = {}  # of each norm of a copy, at the evaluation before
+        self.before: dict[int, _BatchNormRecord] = {}  # of each norm of a copy, at the evaluation before
 
     def on_evaluation(self, history: WatchHistory, applied: list[ModelApplication]) -> Observations:
         """Compare the batch norms of each copy with those of the model that is trained, and with what they were."""
         for each in {id(one.model): one for one in applied}.values():
             norms = [
-                norm for norm in _norms(each.model) if not norm.training and not history.is_trained(norm)
+                norm
+                for norm in _batch_norms(each.model)
+                if not norm.training and not history.is_trained(norm)
             ]
-            for trained in _trained_with(history, norms):
+            for trained in _matching_trained_norms(history, norms):
                 pairs = list(zip(norms, trained, strict=True))
-                behind = [own for own, other in pairs if self._stays_behind(own, other)]
+                behind = [own for own, other in pairs if self._has_stale_statistics(own, other)]
                 if 2 * len(behind) > len(norms):
                     text = (
                         f"{history.called(each.model)} is evaluated with batch norm statistics that stayed as they were, while "
@@ -90,10 +92,10 @@ class StatisticsStayBehind(Watcher):
                     yield Observation(each.place, text, RISK, {"layers": len(behind)})
                     break
             self.before.update(
-                {id(norm): _Norm(norm.weight.clone(), norm.running_mean.clone()) for norm in norms}
+                {id(norm): _BatchNormRecord(norm.weight.clone(), norm.running_mean.clone()) for norm in norms}
             )
 
-    def _stays_behind(self, own: Any, other: Any) -> bool:
+    def _has_stale_statistics(self, own: Any, other: Any) -> bool:
         """Tell a norm whose statistics are its first ones, or those of the evaluation before, though it was given weights."""
         import torch
 
@@ -109,7 +111,7 @@ class StatisticsStayBehind(Watcher):
         return is_first and float(likeness) > _ALIKE
 
 
-def _norms(model: nn.Module) -> list[Any]:
+def _batch_norms(model: nn.Module) -> list[Any]:
     """Return the batch norms that have weights and statistics."""
     from torch import nn
 
@@ -117,10 +119,10 @@ def _norms(model: nn.Module) -> list[Any]:
     return [each for each in found if each.affine and each.running_mean is not None]
 
 
-def _trained_with(history: WatchHistory, norms: Sequence[Any]) -> Iterator[list[Any]]:
+def _matching_trained_norms(history: WatchHistory, norms: Sequence[Any]) -> Iterator[list[Any]]:
     """Yield the norms of each trained model that has as many, of the same sizes."""
     sizes = [each.num_features for each in norms]
     for model in history.models:
-        held = [each for each in _norms(model) if history.is_trained(each)]
+        held = [each for each in _batch_norms(model) if history.is_trained(each)]
         if norms and [each.num_features for each in held] == sizes:
             yield held

@@ -44,7 +44,7 @@ class TrainOverridden(SourceCheck):
             for node in owner.body if "eval" not in named else []:  # which then need not call train()
                 if isinstance(node, ast.FunctionDef) and node.name == "train" and not self._takes_mode(node):
                     asked = any(
-                        _is_asked(module.home(each), owner, each)
+                        _is_eval_called_on(module.home(each), owner, each)
                         for each in module.program.called_anywhere("eval")
                     )
                     text = f"{owner.name}.train() does not take `mode`: eval() calls train(False)."
@@ -56,7 +56,7 @@ class TrainOverridden(SourceCheck):
         return fits or node.args.vararg is not None or bool(node.decorator_list)
 
 
-def _is_asked(module: SourceModule, owner: ast.ClassDef, call: ast.Call) -> bool:
+def _is_eval_called_on(module: SourceModule, owner: ast.ClassDef, call: ast.Call) -> bool:
     """Tell `net.eval()` of such a module, or of one that makes it."""
     known = module.classes.of(call.func.value) if isinstance(call.func, ast.Attribute) else None
     if known is None or call.args:

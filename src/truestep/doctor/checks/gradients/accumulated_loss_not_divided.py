@@ -9,11 +9,16 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.tensor_bytes import times_written
+from truestep.core.tensor_bytes import tensor_version
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.source.accumulators import accumulating, divisor_of, entered_by, num_batches
+from truestep.doctor.source.accumulators import (
+    accumulating,
+    accumulators_entered,
+    library_loss_divisor,
+    num_batches,
+)
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.frames import TOP
@@ -71,9 +76,13 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
         """Report the backward of an accumulating loop in which nothing divides or weights the loss."""
         for trace in module.traces:
             for loop in trace.training_loops():
-                yield from _divided_again(module, loop)
-                backward = _accumulated(loop)
-                if backward is None or backward.receiver is None or _is_divided(loop, backward):
+                yield from _find_double_division(module, loop)
+                backward = _accumulating_backward(loop)
+                if (
+                    backward is None
+                    or backward.receiver is None
+                    or _is_loss_divided_by_library(loop, backward)
+                ):
                     continue
                 if divides_gradients(module):
                     continue
@@ -81,7 +90,7 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
                 if scaled is None:
                     yield Unsure(backward.node, "what the loss is made of can't be seen from here")
                 elif not scaled:
-                    yield At(backward.node, f"{_NOT_DIVIDED}{_of_library(loop, backward)}", QUESTION)
+                    yield At(backward.node, f"{_NOT_DIVIDED}{_library_fix_line(loop, backward)}", QUESTION)
 
     def __init__(self) -> None:
         self.losses: list[
@@ -99,7 +108,7 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
     def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
         """Remember a loss that is a mean, and may go backward."""
         if loss.value.requires_grad and loss.options.get("reduction", "mean") == "mean":
-            self.losses.append((loss, times_written(loss.value), loss.value.detach().clone()))
+            self.losses.append((loss, tensor_version(loss.value), loss.value.detach().clone()))
 
     def on_clear(self, history: WatchHistory, records: list[OptimizerRecord], place: Place) -> None:
         """What is cleared is not added up."""
@@ -117,7 +126,10 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
             (loss, mean)
             for loss, version, mean in self.losses
             if alone
-            and (_is_as_it_was(loss, version, tensors[0]) or _is_equal(self.trainer, tensors[0], mean))
+            and (
+                _is_loss_unmodified(loss, version, tensors[0])
+                or _is_same_loss_value(self.trainer, tensors[0], mean)
+            )
         ]
         self.places.append(place if whole else None)
         self.targets += [loss.target for loss, _ in whole]
@@ -144,7 +156,7 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
             text = f"Each step adds up the gradients of {len(places)} batches, and their losses are not divided by it"
             total = sum(float(each) for each in means)
             numbers = {"backwards": len(places), "sum": total, "mean": total / len(places)}
-            yield Observation(places[0], text + _of_trainer(self.trainer, numbers), RISK, numbers)
+            yield Observation(places[0], text + _trainer_message_end(self.trainer, numbers), RISK, numbers)
 
 
 def _accumulating_trainer() -> object:
@@ -160,13 +172,13 @@ def _accumulating_trainer() -> object:
     return None
 
 
-def _of_library(loop: TrainingLoop, backward: TraceEvent) -> str:
+def _library_fix_line(loop: TrainingLoop, backward: TraceEvent) -> str:
     """Return the line to write where an object of a library counts the batches, and divides what is handed to it."""
     contexts = execution_of(loop.trace, loop.path).contexts
     for frame in backward.path:
         if frame.kind != "with" or backward.receiver is None:
             continue
-        for row, _ in entered_by(contexts, frame):
+        for row, _ in accumulators_entered(contexts, frame):
             managers = (item.context_expr for item in getattr(frame.node, "items", ()))
             methods = (each.func for each in managers if isinstance(each, ast.Call))
             for each in methods:
@@ -177,11 +189,11 @@ def _of_library(loop: TrainingLoop, backward: TraceEvent) -> str:
     return "."
 
 
-def _is_as_it_was(loss: LossCall, version: int, handed: Tensor) -> bool:
-    return loss.value is handed and times_written(handed) == version
+def _is_loss_unmodified(loss: LossCall, version: int, handed: Tensor) -> bool:
+    return loss.value is handed and tensor_version(handed) == version
 
 
-def _is_equal(trainer: object, handed: Tensor, mean: Tensor) -> bool:
+def _is_same_loss_value(trainer: object, handed: Tensor, mean: Tensor) -> bool:
     """Tell the same number, which a Trainer has multiplied by its processes, one, and Accelerate divided by 1."""
     return (
         trainer is not None
@@ -191,7 +203,7 @@ def _is_equal(trainer: object, handed: Tensor, mean: Tensor) -> bool:
     )
 
 
-def _of_trainer(trainer: object, numbers: dict[str, Any]) -> str:
+def _trainer_message_end(trainer: object, numbers: dict[str, Any]) -> str:
     """Return the end of the message: with a Trainer, what it takes for done, and the line that has it divide."""
     if trainer is None:
         return "."
@@ -210,12 +222,12 @@ def _of_trainer(trainer: object, numbers: dict[str, Any]) -> str:
     )
 
 
-def _is_divided(loop: TrainingLoop, backward: TraceEvent) -> bool:
+def _is_loss_divided_by_library(loop: TrainingLoop, backward: TraceEvent) -> bool:
     """Tell whether a library divides the loss, or may."""
-    return divisor_of(execution_of(loop.trace, loop.path).contexts, backward) != 1
+    return library_loss_divisor(execution_of(loop.trace, loop.path).contexts, backward) != 1
 
 
-def _divided_again(module: SourceModule, loop: TrainingLoop) -> Iterator[At]:
+def _find_double_division(module: SourceModule, loop: TrainingLoop) -> Iterator[At]:
     """Report a loss that is divided by the length of a window, and handed to an object that divides by it."""
     contexts = execution_of(loop.trace, loop.path).contexts
     for backward in loop.of("backward"):
@@ -228,7 +240,7 @@ def _divided_again(module: SourceModule, loop: TrainingLoop) -> Iterator[At]:
         row, made = found
         number = num_batches(contexts, found)
         option = argument(made.node, None, row.option) if isinstance(made.node, ast.Call) else None
-        for by in _divisors(module, loss):
+        for by in _loss_divisors(module, loss):
             same = last_part(by) == row.option or (
                 option is not None and ast.unparse(by) == ast.unparse(option)
             )
@@ -240,7 +252,7 @@ def _divided_again(module: SourceModule, loop: TrainingLoop) -> Iterator[At]:
                 yield At(call, text, RISK)
 
 
-def _divisors(module: SourceModule, loss: ast.expr) -> Iterator[ast.expr]:
+def _loss_divisors(module: SourceModule, loss: ast.expr) -> Iterator[ast.expr]:
     """Yield what a loss is divided by as a whole, where it is no sum: that may be a mean of its terms."""
     for made in value_origins(module, loss):
         match made:
@@ -256,12 +268,12 @@ def _divisors(module: SourceModule, loss: ast.expr) -> Iterator[ast.expr]:
             yield each.value
 
 
-def _accumulated(loop: TrainingLoop) -> TraceEvent | None:
+def _accumulating_backward(loop: TrainingLoop) -> TraceEvent | None:
     """Return the backward that runs several times in every window, if its gradients are meant to add up."""
     run = execution_of(loop.trace, loop.path)
     windows = run.full_windows(loop.optimizer)
     same = {event.node for window in windows for event in window.backwards}
-    meant = all(each.adds_up for each in windows) and any(each.of("zero_grad") for each in windows)
+    meant = all(each.is_accumulating for each in windows) and any(each.of("zero_grad") for each in windows)
     if not run.is_certain or run.is_named or not windows or len(same) != 1 or not meant:
         return None
     return windows[0].backwards[0]

@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.accumulators import accumulating, has_option, num_batches
+from truestep.doctor.source.accumulators import accumulating, has_accumulation_option, num_batches
 from truestep.doctor.source.actions import ACCUMULATE
 from truestep.doctor.source.execution import Execution, execution_of
 from truestep.doctor.source.frames import TOP
@@ -57,7 +57,7 @@ class AccumulationNeverEntered(SourceCheck):
                 run = execution_of(trace, loop.path)
                 windows = [each for each in run.windows(loop.optimizer) if each.step is not None]
                 alone = bool(windows) and all(len(each.backwards) == 1 for each in windows)
-                if not alone or not run.is_certain or not _is_divided(run, windows[0]):
+                if not alone or not run.is_certain or not _is_accumulation_configured(run, windows[0]):
                     continue
                 if run.has_window:
                     text = (
@@ -69,11 +69,11 @@ class AccumulationNeverEntered(SourceCheck):
                     yield At(loop.node, text, RISK)
 
 
-def _is_divided(run: Execution, window: AccumulationWindow) -> bool:
+def _is_accumulation_configured(run: Execution, window: AccumulationWindow) -> bool:
     """Tell whether an accumulating object was told of several batches, or of a number that is out of sight."""
     backward = window.backwards[0]
     if not isinstance(backward.node, ast.Call):
         return False
     found = accumulating(run.contexts, backward.node.func, backward.context or TOP)
-    is_told = found is not None and isinstance(found[1].node, ast.Call) and has_option(found)
+    is_told = found is not None and isinstance(found[1].node, ast.Call) and has_accumulation_option(found)
     return is_told and found is not None and num_batches(run.contexts, found) != 1

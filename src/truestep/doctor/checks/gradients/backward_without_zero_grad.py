@@ -12,12 +12,19 @@ from truestep.doctor.finding import Place
 from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.frames import names_of_user_frame
 from truestep.doctor.source.actions import CLEAR
-from truestep.doctor.source.counters import is_made_anew
+from truestep.doctor.source.counters import is_model_made_anew
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import names_in, walk
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, after, before, event_at, written
+from truestep.doctor.source.rewriting import (
+    Edits,
+    SourceRewriteError,
+    after,
+    before,
+    event_at,
+    receiver_text_at,
+)
 from truestep.doctor.source.uses import names_stored
 from truestep.doctor.source.values import value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -79,8 +86,8 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
         """Report each training loop in which nothing clears what it steps."""
         for trace in module.traces:
             for loop in trace.training_loops():
-                yield from self._judge(module, loop)
-            for update, path in _steps_by_hand(trace):
+                yield from self._report_findings(module, loop)
+            for update, path in _manual_updates(trace):
                 if not _is_made_anew(module, trace, update, path) and not _changes_gradients(module, update):
                     text = "The loop calls backward() and steps by hand but never clears the gradients."
                     yield At(update.node, text)
@@ -88,7 +95,7 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Clear after the step; where it may be left out, at the start of the iteration."""
         trace, step = event_at(module, node, "step")
-        clear = f"{written(module, node, step.receiver)}.zero_grad()"
+        clear = f"{receiver_text_at(module, node, step.receiver)}.zero_grad()"
         loop = next((each for each in trace.training_loops() if step in each.steps), None)
         guard = module.enclosing(node, ast.If)
         if loop is None or guard is None or loop.node not in module.ancestors(guard):
@@ -103,10 +110,10 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
             raise SourceRewriteError
         return [before(module, loop.node.body[0], clear)]
 
-    def _judge(self, module: SourceModule, loop: TrainingLoop) -> Iterator[At | Unsure]:
+    def _report_findings(self, module: SourceModule, loop: TrainingLoop) -> Iterator[At | Unsure]:
         step = loop.steps[0]
         if loop.clears() or any(loop.clears(path) for path in loop.outer_loops()):
-            if (other := _arm_without(module, loop)) is not None:
+            if (other := _branch_without_clear(module, loop)) is not None:
                 text = "On this way nothing clears the gradients; on the other the loop does."
                 yield At(other, text, RISK)
             return
@@ -114,7 +121,7 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
             name = ast.unparse(getattr(unknown[0].node, "func", unknown[0].node))
             yield Unsure(step.node, f"what {name}() does is not in sight: it may clear the gradients")
             return
-        if _made_inside(module, loop) or _measures_time_alone(module, loop):
+        if _is_made_in_each_iteration(module, loop) or _is_benchmark_loop(module, loop):
             return
         if _is_unbound(module, step) and any(_is_unbound(module, each) for each in loop.of("zero_grad")):
             yield Unsure(
@@ -141,7 +148,11 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report the second step in a row on gradients that still hold those of earlier steps."""
-        if record.num_stale_steps == 2 and not record.has_closure and (self.has_data or not _only_times()):
+        if (
+            record.num_stale_steps == 2
+            and not record.has_closure
+            and (self.has_data or not _is_step_only_timed())
+        ):
             text = f"The gradients still hold those of {record.num_stale_steps} earlier steps."
             yield Observation(
                 place,
@@ -150,13 +161,13 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
             )
 
 
-def _only_times() -> bool:
+def _is_step_only_timed() -> bool:
     """Tell whether the function that steps looks at a clock, and nowhere at a number."""
     names = names_of_user_frame()
     return bool(names & CLOCKS) and not names & LOOKS
 
 
-def _arm_without(module: SourceModule, loop: TrainingLoop) -> ast.stmt | None:
+def _branch_without_clear(module: SourceModule, loop: TrainingLoop) -> ast.stmt | None:
     """Return what computes the loss in the other arm of the one `if` in which all clears of a loop stand."""
     backward = loop.of("backward")[0]
     loss, clears = backward.receiver, {event.node for event in loop.clears()}
@@ -183,7 +194,7 @@ def _is_unbound(module: SourceModule, event: TraceEvent) -> bool:
     return isinstance(event.receiver, ast.Name) and not module.names.bindings(event.receiver)
 
 
-def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:
+def _is_made_in_each_iteration(module: SourceModule, loop: TrainingLoop) -> bool:
     """An optimizer or model that each iteration makes anew starts without gradients."""
     receiver = loop.steps[0].receiver
     made = value_origins(module, receiver) if receiver is not None else ()
@@ -195,7 +206,7 @@ def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:
     )
 
 
-def _steps_by_hand(trace: Trace) -> Iterator[tuple[TraceEvent, Path]]:
+def _manual_updates(trace: Trace) -> Iterator[tuple[TraceEvent, Path]]:
     """Yield the first `p.data -= rate * p.grad` of each loop that goes backward and never clears, and the loop."""
     seen: set[Path] = set()
     for update in trace.of("update"):
@@ -220,7 +231,7 @@ def _changes_gradients(module: SourceModule, update: TraceEvent) -> bool:
 def _is_made_anew(module: SourceModule, trace: Trace, update: TraceEvent, loop: Path) -> bool:
     """Tell whether the loop makes the model, or gives the name another tensor, which has no gradient yet."""
     applied = [each.receiver for each in trace.within(loop, "forward") if each.receiver is not None]
-    if any(is_made_anew(module, loop[-1].node, each) for each in applied):
+    if any(is_model_made_anew(module, loop[-1].node, each) for each in applied):
         return True
     name = update.receiver
     if not isinstance(name, ast.Name):
@@ -232,16 +243,18 @@ def _is_made_anew(module: SourceModule, trace: Trace, update: TraceEvent, loop: 
     )
 
 
-def _measures_time_alone(module: SourceModule, loop: TrainingLoop) -> bool:
+def _is_benchmark_loop(module: SourceModule, loop: TrainingLoop) -> bool:
     """Tell a loop beside a clock that repeats a step on the same data, or on made-up ones, and looks at no loss."""
     home = module.home(loop.node)
     calls = home.directly_in(home.scope(loop.node), ast.Call)
-    if not any(home.qualify(each.func) in _CLOCKS for each in calls) or not _repeats(home, loop.node):
+    if not any(home.qualify(each.func) in _CLOCKS for each in calls) or not _is_plain_counting_loop(
+        home, loop.node
+    ):
         return False
-    return all(_is_unread(module.home(each.node), each) for each in loop.of("backward"))
+    return all(_is_loss_unread(module.home(each.node), each) for each in loop.of("backward"))
 
 
-def _repeats(module: SourceModule, node: ast.AST) -> bool:
+def _is_plain_counting_loop(module: SourceModule, node: ast.AST) -> bool:
     """Tell a loop that counts, and takes nothing by its count or from what goes on."""
     if not isinstance(node, ast.For):
         return False
@@ -266,7 +279,7 @@ def _repeats(module: SourceModule, node: ast.AST) -> bool:
     return not any(counts & set(names_in(arg)) for each in module.inside(node, ast.Call) for arg in each.args)
 
 
-def _is_unread(module: SourceModule, backward: TraceEvent) -> bool:
+def _is_loss_unread(module: SourceModule, backward: TraceEvent) -> bool:
     """Tell whether a loss is used for its backward alone."""
     loss = backward.receiver
     if not isinstance(loss, ast.Name):

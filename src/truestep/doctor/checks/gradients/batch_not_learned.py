@@ -75,14 +75,14 @@ class BatchNotLearned(Watcher):
         trial = OneBatchProbe(forward, loss)
         self.done, self.cannot_run = True, trial.obstacle()
         if self.cannot_run is None:
-            seen, self.cannot_run = observe_in_child(lambda: _learn(trial), forward.module)
+            seen, self.cannot_run = observe_in_child(lambda: _try_to_learn_batch(trial), forward.module)
             yield from seen
 
 
-def _learn(trial: OneBatchProbe) -> Observations:
+def _try_to_learn_batch(trial: OneBatchProbe) -> Observations:
     """Try to learn the batch, in a child."""
     learned = trial.learn()
-    if learned.stuck(SHARE):
+    if learned.is_stuck(SHARE):
         evidence = {
             "loss_at_first": learned.first,
             "reached": learned.reached,

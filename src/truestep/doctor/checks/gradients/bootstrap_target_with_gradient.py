@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.finding import Place
-from truestep.doctor.library.losses import losses
-from truestep.doctor.source.behind import calls_with_graph, is_model, is_without_grad
-from truestep.doctor.source.losses import loses_graph, losses_of
+from truestep.doctor.library.losses import loss_function_names
+from truestep.doctor.source.behind import calls_with_graph, is_model_call, is_without_grad
+from truestep.doctor.source.losses import loses_graph, loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from truestep.doctor.runtime.history import ForwardCall, LossCall, OptimizerRecord, WatchHistory
 
-_LOSSES = losses(given="numbers")
+_LOSSES = loss_function_names(given="numbers")
 _OF_RETURNS = re.compile(r"gamma|discount|reward|returns?\b|done|terminal|\b0?[.]9\d*\b", re.I)
 _MOST = 16  # applications of one step that are kept
 _TEXT = "The target is computed from {}'s own answer, with its gradient: the loss also moves the target towards the prediction."
@@ -66,9 +66,9 @@ class BootstrapTargetWithGradient(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an error of a model whose other side is a sum of something known and a share of that model's answer."""
-        for node, sides in _errors(module):
+        for node, sides in _errors_with_sides(module):
             for given, target in (sides, sides[::-1]):
-                model = _bootstrapped(module, given, target)
+                model = _model_behind_bootstrap_target(module, given, target)
                 if model is not None and not is_without_grad(module, node):
                     yield At(node, _TEXT.format(model), RISK)
                     break
@@ -77,23 +77,24 @@ class BootstrapTargetWithGradient(SourceCheck, Watcher):
         """Keep the node of what a model answered with its graph."""
         from truestep.doctor.runtime.looking import first_watched_tensor
 
-        answer = first_watched_tensor(forward.output) if history.in_window else None
+        answer = first_watched_tensor(forward.output) if history.is_in_first_steps else None
         if answer is not None and answer.grad_fn is not None:
             self._answers.append((answer.grad_fn, forward.module, forward.variable))
 
     def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Report such a call of one of torch's losses."""
-        if history.in_window and loss.name in _LOSSES:
-            yield from self._judged([(loss.input.grad_fn, loss.target.grad_fn)], loss.place)
+        if history.is_in_first_steps and loss.name in _LOSSES:
+            yield from self._report_findings([(loss.input.grad_fn, loss.target.grad_fn)], loss.place)
 
     def on_objective(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Report such a difference that is squared by hand."""
-        if history.in_window:
-            from truestep.doctor.runtime.bootstraps import sides_of_squares
+        if history.is_in_first_steps:
+            from truestep.doctor.runtime.bootstraps import squared_difference_sides
 
             for root in tensors:
-                yield from self._judged(
-                    sides_of_squares(root.grad_fn), history.origins.nearest(root, "sub", "rsub") or place
+                yield from self._report_findings(
+                    squared_difference_sides(root.grad_fn),
+                    history.origins.nearest(root, "sub", "rsub") or place,
                 )
         self._answers.clear()
 
@@ -101,7 +102,7 @@ class BootstrapTargetWithGradient(SourceCheck, Watcher):
         """Forget the answers of the step."""
         self._answers.clear()
 
-    def _judged(self, errors: Iterable[tuple[Any, Any]], place: Place) -> Observations:
+    def _report_findings(self, errors: Iterable[tuple[Any, Any]], place: Place) -> Observations:
         for sides in errors:
             model = _model_of_both_sides(sides, tuple(self._answers)) if None not in sides else None
             if model is not None:
@@ -109,9 +110,9 @@ class BootstrapTargetWithGradient(SourceCheck, Watcher):
                 return
 
 
-def _errors(module: SourceModule) -> Iterator[tuple[ast.expr, tuple[ast.expr, ast.expr]]]:
+def _errors_with_sides(module: SourceModule) -> Iterator[tuple[ast.expr, tuple[ast.expr, ast.expr]]]:
     """Yield the errors of a file, each with its two sides: losses of torch, and squares of a difference."""
-    for call in losses_of(module, *_LOSSES):
+    for call in loss_calls(module, *_LOSSES):
         given, target = argument(call, 0, "input"), argument(call, 1, "target")
         if given is not None and target is not None:
             yield call, (given, target)
@@ -125,22 +126,22 @@ def _errors(module: SourceModule) -> Iterator[tuple[ast.expr, tuple[ast.expr, as
             yield node, (node.left, node.right)
 
 
-def _bootstrapped(module: SourceModule, given: ast.expr, target: ast.expr) -> str | None:
+def _model_behind_bootstrap_target(module: SourceModule, given: ast.expr, target: ast.expr) -> str | None:
     """Return the model of which a target is made that it is compared with; None where that is not in sight."""
     if loses_graph(target):
         return None
-    total = _sum_behind(module, target)
+    total = _sum_in_target(module, target)
     if total is None or not _OF_RETURNS.search(ast.unparse(total)):
         return None
-    models = {ast.unparse(each.func) for each in _applied(module, given)}
+    models = {ast.unparse(each.func) for each in _source_model_calls(module, given)}
     for share in (total.left, total.right):
-        found = {ast.unparse(each.func) for each in _applied(module, share)} & models
-        if found and _is_share(module, share):
+        found = {ast.unparse(each.func) for each in _source_model_calls(module, share)} & models
+        if found and _is_product(module, share):
             return min(found)
     return None
 
 
-def _sum_behind(module: SourceModule, target: ast.expr, depth: int = 0) -> ast.BinOp | None:
+def _sum_in_target(module: SourceModule, target: ast.expr, depth: int = 0) -> ast.BinOp | None:
     """Return the sum that a target is, past names and changes of shape."""
     match target:
         case ast.BinOp(op=ast.Add()):
@@ -150,28 +151,28 @@ def _sum_behind(module: SourceModule, target: ast.expr, depth: int = 0) -> ast.B
             only = values[0] if len(values) == 1 else None
             if only is None or is_without_grad(module, only):
                 return None
-            return _sum_behind(module, only, depth + 1)
+            return _sum_in_target(module, only, depth + 1)
         case ast.Call(
             func=ast.Attribute(value=inner, attr="unsqueeze" | "squeeze" | "view" | "reshape" | "float")
         ):
-            return _sum_behind(module, inner, depth)
+            return _sum_in_target(module, inner, depth)
     return None
 
 
-def _is_share(module: SourceModule, node: ast.expr) -> bool:
+def _is_product(module: SourceModule, node: ast.expr) -> bool:
     """Tell a product, or the name of one."""
     values = module.definitions(node) if isinstance(node, ast.Name) else [node]
     return any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult) for each in values)
 
 
-def _applied(module: SourceModule, node: ast.expr) -> list[ast.Call]:
+def _source_model_calls(module: SourceModule, node: ast.expr) -> list[ast.Call]:
     """Return the models that a value comes from with its graph; what is unpacked from a result is that result's."""
     found = calls_with_graph(module, node)
     for name in [each for each in walk(node) if isinstance(each, ast.Name)]:
         for value, _ in module.resolver.unpacked(name) or []:
             if value is not None and not is_without_grad(module, value):
                 found += calls_with_graph(module, value)
-    return [each for each in found if is_model(module, each)]
+    return [each for each in found if is_model_call(module, each)]
 
 
 def _model_of_both_sides(
@@ -180,12 +181,12 @@ def _model_of_both_sides(
     """Return the model whose answer to one input is a share of the target for its answer to another one."""
     if len({id(model) for _, model, _ in answers}) == len(answers):
         return None  # none was applied twice
-    from truestep.doctor.runtime.bootstraps import answers_within, nodes_behind
+    from truestep.doctor.runtime.bootstraps import graph_nodes_behind, possible_answer_nodes
 
     known = {node: (model, name) for node, model, name in answers}
     for given, target in (sides, sides[::-1]):
-        shares = [each for each in answers_within(target) if each in known]
-        behind = nodes_behind(given) if shares else set()
+        shares = [each for each in possible_answer_nodes(target) if each in known]
+        behind = graph_nodes_behind(given) if shares else set()
         for share in shares:
             model, name = known[share]
             if share not in behind and any(node in behind and other is model for node, other, _ in answers):

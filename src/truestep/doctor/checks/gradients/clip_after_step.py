@@ -10,7 +10,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Path, TraceEvent
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, last_event, moved_after, moved_before, next_event
+from truestep.doctor.source.rewriting import Edits, last_event, move_after, move_before, next_event
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ClipAfterStep(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a clip with a step, and no backward, straight before it and no step that could use it after it."""
-        yield from (At(each.node, _EARLY) for each in _too_early(module))
+        yield from (At(each.node, _EARLY) for each in _clips_before_backward(module))
         for trace in module.traces:
             events = trace.of("backward", "step", "clip", "zero_grad")
             for index, event in enumerate(events):
@@ -61,7 +61,7 @@ class ClipAfterStep(SourceCheck, Watcher):
                 path = event.loop_path()
                 if (
                     before.loop_path() == path
-                    and not _uses_it(events[index + 1 :], path)
+                    and not _is_clip_used_by_later_step(events[index + 1 :], path)
                     and not event.branches(path)
                     and not before.branches(path)
                 ):
@@ -71,23 +71,31 @@ class ClipAfterStep(SourceCheck, Watcher):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Clip between the two."""
-        if any(each.node is node for each in _too_early(module)):
-            return moved_after(module, node, next_event(module, node, "backward").node)
-        return moved_before(module, node, last_event(module, node, "step").node)
+        if any(each.node is node for each in _clips_before_backward(module)):
+            return move_after(module, node, next_event(module, node, "backward").node)
+        return move_before(module, node, last_event(module, node, "step").node)
 
     def on_clip(self, history: WatchHistory, parameters: list[torch.Tensor], place: Place) -> Observations:
         """Report gradients that a step has used already and no backward has touched since, and a clip that finds none."""
-        if parameters and all(each.grad is None for each in parameters) and history.holding(parameters):
+        if (
+            parameters
+            and all(each.grad is None for each in parameters)
+            and history.optimizers_holding(parameters)
+        ):
             text = f"None of the {len(parameters)} parameters has a gradient yet."
             yield Observation(place, text, evidence={"parameters": len(parameters)})
-        used = [each for each in history.holding(parameters) if each.num_steps and not each.num_backwards]
+        used = [
+            each
+            for each in history.optimizers_holding(parameters)
+            if each.num_steps and not each.num_backwards
+        ]
         if used and any(each.unchanged_since_mark() for each in used):
             yield Observation(
                 place, "The gradients are clipped after step().", evidence={"step": history.num_steps}
             )
 
 
-def _uses_it(later: list[TraceEvent], path: Path) -> bool:
+def _is_clip_used_by_later_step(later: list[TraceEvent], path: Path) -> bool:
     """Tell whether a step in the loop may be taken with what was clipped: it is not, where its gradients are cleared first."""
     cleared: list[TraceEvent] = []
     for event in (each for each in later if each.inside(path)):
@@ -99,7 +107,7 @@ def _uses_it(later: list[TraceEvent], path: Path) -> bool:
     return False
 
 
-def _too_early(module: SourceModule) -> Iterator[TraceEvent]:
+def _clips_before_backward(module: SourceModule) -> Iterator[TraceEvent]:
     """Yield each clip whose next neighbours are backward and step, with no backward before it."""
     for trace in module.traces:
         for clip in trace.of("clip"):

@@ -57,7 +57,7 @@ class ClosureAddsUp(SourceCheck):
                 or library_taking_over(module, "zero_grad")
             ):
                 continue
-            said = _said_within(module, function)
+            said = _attribute_names_used(module, function)
             if "backward" in said and not said & {"zero_grad", "grad", "zero_grads"}:
                 yield At(
                     call,
@@ -66,13 +66,13 @@ class ClosureAddsUp(SourceCheck):
                 )
 
 
-def _said_within(module: SourceModule, function: Function) -> set[str]:
+def _attribute_names_used(module: SourceModule, function: Function) -> set[str]:
     """Return the attributes that a function and what it calls in the program name."""
     found: set[str] = set()
     waiting, seen = [function], {function}
     while waiting:
         for node in walk(waiting.pop()):
-            if isinstance(node, ast.Attribute) and (node.attr != "grad" or _is_cleared(module, node)):
+            if isinstance(node, ast.Attribute) and (node.attr != "grad" or _is_gradient_clear(module, node)):
                 found.add(node.attr)
             run = (
                 {module.functions.target(node), *module.program.entered_by(node)}
@@ -85,7 +85,7 @@ def _said_within(module: SourceModule, function: Function) -> set[str]:
     return found
 
 
-def _is_cleared(module: SourceModule, gradient: ast.Attribute) -> bool:
+def _is_gradient_clear(module: SourceModule, gradient: ast.Attribute) -> bool:
     """Tell `p.grad = None` and `p.grad.zero_()` from a gradient that is clipped."""
     above = module.home(gradient).parents.get(gradient)
     return isinstance(gradient.ctx, ast.Store) or getattr(above, "attr", "") in ("zero_", "data", "fill_")

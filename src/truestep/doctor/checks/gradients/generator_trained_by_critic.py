@@ -11,10 +11,10 @@ from truestep.doctor.source.actions import CLEAR
 from truestep.doctor.source.adversaries import crossed_optimizers, gan_role_in_source
 from truestep.doctor.source.behind import calls_with_graph
 from truestep.doctor.source.events import Trace, TraceEvent
-from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, is_self, last_part, method_of
-from truestep.doctor.source.values import behind, seen_through
+from truestep.doctor.source.names import dotted_name, is_self, last_part, method_of
+from truestep.doctor.source.values import calls_behind, resolve_expression
 
 _MOST_NAMES = 4  # that a loss goes by
 _AS_GIVEN = SAME_NUMBERS | {"sigmoid"}  # where it is larger, the answer is
@@ -73,15 +73,17 @@ class GeneratorTrainedByCritic(SourceCheck):
             found = [
                 at
                 for each in trace.of("backward")
-                if all(_is_stepped_on(trace, each, side) for side in ("discriminator", "generator"))
-                for at in _judged(module, each)
+                if all(
+                    _is_stepped_without_clear(trace, each, side) for side in ("discriminator", "generator")
+                )
+                for at in _find_undetached_fakes(module, each)
             ]
             gravest = min((each.severity.rank for each in found), default=0)
             yield from (each for each in found if each.severity.rank == gravest)
-            yield from _pushed_alike(module, trace)
+            yield from _find_wrong_generator_loss(module, trace)
 
 
-def _is_stepped_on(trace: Trace, backward: TraceEvent, side: str) -> bool:
+def _is_stepped_without_clear(trace: Trace, backward: TraceEvent, side: str) -> bool:
     """Tell whether the side's optimizer steps behind a backward with no clear between, perhaps in the next iteration."""
     around = backward.path[: next((i + 1 for i, each in enumerate(backward.path) if each.kind == "loop"), 0)]
     events = trace.within(around, "step", "zero_grad")
@@ -92,7 +94,7 @@ def _is_stepped_on(trace: Trace, backward: TraceEvent, side: str) -> bool:
     return first is not None and first.kind != "zero_grad" and gan_role_in_source(first.subject) == side
 
 
-def _judged(module: SourceModule, backward: TraceEvent) -> Iterator[At]:
+def _find_undetached_fakes(module: SourceModule, backward: TraceEvent) -> Iterator[At]:
     """Report generated data with their graph in such a loss: the discriminator's, where that is given others as well."""
     call, loss = backward.node, backward.receiver
     if loss is None or (isinstance(call, ast.Call) and any(each.arg == "inputs" for each in call.keywords)):
@@ -100,7 +102,7 @@ def _judged(module: SourceModule, backward: TraceEvent) -> Iterator[At]:
     judged = [
         each
         for each in calls_with_graph(module, loss)
-        if _side(module, each) == "discriminator" and each.args
+        if _generator_or_discriminator(module, each) == "discriminator" and each.args
     ]
     generated = [each for each in judged if any(_is_generated(module, part) for part in each.args)]
     if not generated:
@@ -120,34 +122,38 @@ def _is_generated(module: SourceModule, part: ast.expr) -> bool:
     """Tell what the generator made, unless a function with a gradient of its own, which may turn it round, stands between."""
     made = calls_with_graph(module, part)
     turned = any(method_of(each) == "apply" for each in made)
-    return any(_side(module, each) == "generator" for each in made) and not turned
+    return any(_generator_or_discriminator(module, each) == "generator" for each in made) and not turned
 
 
-def _side(module: SourceModule, call: ast.Call) -> str | None:
+def _generator_or_discriminator(module: SourceModule, call: ast.Call) -> str | None:
     is_other = (module.qualify(call.func) or "").startswith("torch.") or (
-        isinstance(call.func, ast.Attribute) and dotted(call.func) is None
+        isinstance(call.func, ast.Attribute) and dotted_name(call.func) is None
     )
     owner = (
         call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "forward" else call.func
     )
     if is_self(owner) and (forward := module.classes.method(module.classes.of(owner), "forward")):
         ends = [each for each in module.functions.results(forward) if isinstance(each, ast.Call)]
-        sides = {_side(module, each) for each in ends if dotted(each.func) not in ("self", "self.forward")}
+        sides = {
+            _generator_or_discriminator(module, each)
+            for each in ends
+            if dotted_name(each.func) not in ("self", "self.forward")
+        }
         return sides.pop() if len(sides) == 1 else None
     return (
         None if is_other else gan_role_in_source(ast.unparse(call.func))
     )  # torch.Generator().manual_seed(1)
 
 
-def _pushed_alike(module: SourceModule, trace: Trace) -> Iterator[At]:
+def _find_wrong_generator_loss(module: SourceModule, trace: Trace) -> Iterator[At]:
     """Report a generator's loss that has the discriminator answer as the discriminator's own loss does."""
-    losses = {id(each): each for each in losses_of(module)}
+    losses = {id(each): each for each in loss_calls(module)}
     pushed: dict[str, set[tuple[str, int]]] = {"discriminator": set(), "generator": set()}
     last: TraceEvent | None = None
     for backward in trace.of("backward"):
-        sides = [side for side in pushed if _is_stepped_on(trace, backward, side)]
+        sides = [side for side in pushed if _is_stepped_without_clear(trace, backward, side)]
         if len(sides) == 1 and backward.receiver is not None:
-            pushed[sides[0]] |= set(_pushes(module, backward.receiver, losses))
+            pushed[sides[0]] |= set(_loss_term_labels(module, backward.receiver, losses))
             last = backward if sides == ["generator"] else last
     same = pushed["discriminator"] & pushed["generator"]
     if same and last is not None:
@@ -156,46 +162,56 @@ def _pushed_alike(module: SourceModule, trace: Trace) -> Iterator[At]:
         yield At(last.node, text, BUG)
 
 
-def _pushes(
+def _loss_term_labels(
     module: SourceModule, node: ast.expr, losses: dict[int, ast.Call], sign: int = 1, depth: int = 0
 ) -> Iterator[tuple[str, int]]:
     """Yield to what the terms of a loss push an answer to generated data, and whether they are added or taken off."""
     match node:
         case ast.BinOp(left=left, op=op, right=right):
-            yield from _pushes(module, left, losses, sign, depth)
-            yield from _pushes(module, right, losses, -sign if isinstance(op, ast.Sub) else sign, depth)
+            yield from _loss_term_labels(module, left, losses, sign, depth)
+            yield from _loss_term_labels(
+                module, right, losses, -sign if isinstance(op, ast.Sub) else sign, depth
+            )
         case ast.UnaryOp(op=ast.USub(), operand=inner):
-            yield from _pushes(module, inner, losses, -sign, depth)
+            yield from _loss_term_labels(module, inner, losses, -sign, depth)
         case ast.Name() if depth < _MOST_NAMES:
             for value in [each for each in module.definitions(node) if each is not None]:
-                yield from _pushes(module, value, losses, sign, depth + 1)
-        case ast.Call(func=ast.Attribute(value=answer, attr="mean"), args=[]) if _answers(module, answer):
+                yield from _loss_term_labels(module, value, losses, sign, depth + 1)
+        case ast.Call(func=ast.Attribute(value=answer, attr="mean"), args=[]) if _is_score_of_generated_data(
+            module, answer
+        ):
             yield "lower numbers" if sign > 0 else "higher numbers", sign
-        case ast.Call(args=[answer, target, *_]) if id(node) in losses and _answers(module, answer):
-            yield _label(module, target), sign
+        case ast.Call(args=[answer, target, *_]) if id(node) in losses and _is_score_of_generated_data(
+            module, answer
+        ):
+            yield _target_label(module, target), sign
 
 
-def _answers(module: SourceModule, answer: ast.expr, depth: int = 0) -> bool:
+def _is_score_of_generated_data(module: SourceModule, answer: ast.expr, depth: int = 0) -> bool:
     """Tell the discriminator's answer to generated data alone, with their graph or without, and no function that turns it."""
     match answer:
         case ast.Name() if depth < _MOST_NAMES:
             values = [each for each in module.definitions(answer) if each is not None]
-            return bool(values) and all(_answers(module, each, depth + 1) for each in values)
+            return bool(values) and all(
+                _is_score_of_generated_data(module, each, depth + 1) for each in values
+            )
         case ast.Subscript(value=whole):
-            return _answers(module, whole, depth)
-        case ast.Call() if _side(module, answer) == "discriminator":
+            return _is_score_of_generated_data(module, whole, depth)
+        case ast.Call() if _generator_or_discriminator(module, answer) == "discriminator":
             return any(
-                _side(module, each) == "generator" for part in answer.args for each in behind(module, part)
+                _generator_or_discriminator(module, each) == "generator"
+                for part in answer.args
+                for each in calls_behind(module, part)
             )
         case ast.Call(args=args) if method_of(answer) in _AS_GIVEN:
             is_function = (module.qualify(answer.func) or "").startswith("torch.")
             given = args[0] if is_function and args else getattr(answer.func, "value", None)
-            return given is not None and _answers(module, given, depth)
+            return given is not None and _is_score_of_generated_data(module, given, depth)
     return False
 
 
-def _label(module: SourceModule, target: ast.expr) -> str:
-    made = seen_through(module, target)
+def _target_label(module: SourceModule, target: ast.expr) -> str:
+    made = resolve_expression(module, target)
     name = last_part(made.func) if isinstance(made, ast.Call) else ""
     number = {"zeros": 0, "zeros_like": 0, "ones": 1, "ones_like": 1}.get(name)
     return ast.unparse(target) if number is None else str(number)

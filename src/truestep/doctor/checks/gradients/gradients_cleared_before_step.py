@@ -13,7 +13,7 @@ from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, moved_after, next_event
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, move_after, next_event
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ class GradientsClearedBeforeStep(SourceCheck, Watcher):
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Look for what was cleared since the backward before this step, and within its window."""
-        yield from self._windows_lost(history, record)
-        yield from self._wiped(history, record)
+        yield from self._find_lost_windows(history, record)
+        yield from self._find_cleared_gradients(history, record)
 
-    def _windows_lost(self, history: WatchHistory, record: OptimizerRecord) -> Observations:
+    def _find_lost_windows(self, history: WatchHistory, record: OptimizerRecord) -> Observations:
         """Report windows in which every backward but the last was lost, all of one line."""
         lost = self.lost.pop(id(record), [])
         if len(history.records) != 1 or not lost or len({*lost, (self.last, lost[0][1])}) != 1:
@@ -91,7 +91,7 @@ class GradientsClearedBeforeStep(SourceCheck, Watcher):
                 )
                 yield Observation(lost[0][1], text, BUG, {"backwards": len(lost) + 1, "lost": len(lost)})
 
-    def _wiped(self, history: WatchHistory, record: OptimizerRecord) -> Observations:
+    def _find_cleared_gradients(self, history: WatchHistory, record: OptimizerRecord) -> Observations:
         """Report a clear after the last backward before this step, if it left nothing to step on."""
         before, self.stepped = self.stepped, record
         if record.cleared_at is None or record.has_closure:
@@ -118,12 +118,12 @@ class GradientsClearedBeforeStep(SourceCheck, Watcher):
         for trace in module.traces:
             events = trace.of("backward", "step", "zero_grad")
             for index, event in enumerate(events):
-                if event.kind == "zero_grad" and _wipes(trace, events, index):
+                if event.kind == "zero_grad" and _is_clear_before_step(trace, events, index):
                     text = "The gradients are cleared between backward() and step(): the step has none."
                     yield At(event.node, text)
             for loop in trace.training_loops():
-                clear = _between_backwards(loop)
-                if clear is not None and not _gradients_are_taken(module, loop):
+                clear = _clear_between_backwards(loop)
+                if clear is not None and not _are_gradients_read(module, loop):
                     text = "Cleared before the last backward, while the step waits for several: only that one counts."
                     yield At(clear.node, text, RISK if execution_of(trace, loop.path).is_named else BUG)
 
@@ -132,25 +132,25 @@ class GradientsClearedBeforeStep(SourceCheck, Watcher):
         step = next_event(module, node, "step")
         if step.waits:
             raise SourceRewriteError
-        return moved_after(module, node, step.node)
+        return move_after(module, node, step.node)
 
 
-def _gradients_are_taken(module: SourceModule, loop: TrainingLoop) -> bool:
+def _are_gradients_read(module: SourceModule, loop: TrainingLoop) -> bool:
     """Tell whether the loop, or a function that it calls, reads gradients: what it keeps of them is not lost.
 
     What is read only where the step is taken comes too late for those that were cleared.
     """
     home = module.home(loop.node)
-    guard = _guard_of_step(home, loop)
+    guard = _if_around_step(home, loop)
     late = set(walk(guard)) if guard is not None else set()
     reads = [each for each in home.inside(loop.node, ast.Attribute) if each not in late]
     for call in home.inside(loop.node, ast.Call):
         target = None if call in late else home.functions.target(call)
         reads += module.inside(target, ast.Attribute) if target is not None else []
-    return any(_is_taken(module.home(each), each) for each in reads)
+    return any(_is_gradient_read(module.home(each), each) for each in reads)
 
 
-def _guard_of_step(module: SourceModule, loop: TrainingLoop) -> ast.If | None:
+def _if_around_step(module: SourceModule, loop: TrainingLoop) -> ast.If | None:
     """Return the test in the loop under which it steps, and under which nothing goes backward."""
     for guard in module.inside(loop.node, ast.If):
         held = set(walk(guard))
@@ -161,7 +161,7 @@ def _guard_of_step(module: SourceModule, loop: TrainingLoop) -> ast.If | None:
     return None
 
 
-def _is_taken(module: SourceModule, node: ast.Attribute) -> bool:
+def _is_gradient_read(module: SourceModule, node: ast.Attribute) -> bool:
     """Tell a read of `p.grad`, but for `p.grad.zero_()` and comparisons with None; torch.autograd.grad is none."""
     if node.attr != "grad" or not isinstance(node.ctx, ast.Load) or module.qualify(node) is not None:
         return False
@@ -169,12 +169,12 @@ def _is_taken(module: SourceModule, node: ast.Attribute) -> bool:
     return not isinstance(above, ast.Compare) and getattr(above, "attr", "") not in ("zero_", "detach_")
 
 
-def _between_backwards(loop: TrainingLoop) -> TraceEvent | None:
+def _clear_between_backwards(loop: TrainingLoop) -> TraceEvent | None:
     """Return a clear before every backward but the first of every window that has several."""
     run = execution_of(loop.trace, loop.path)
     windows = run.full_windows(loop.optimizer)
     is_one = len({event.node for each in windows for event in each.backwards}) == 1
-    if not is_one or not run.is_certain or _steps_unseen(loop):
+    if not is_one or not run.is_certain or _has_unseen_closure(loop):
         return None
     late = [
         [clear for before, clear in each.between("zero_grad") if before == len(each.backwards) - 1]
@@ -183,12 +183,12 @@ def _between_backwards(loop: TrainingLoop) -> TraceEvent | None:
     return late[0][0] if all(late) else None
 
 
-def _steps_unseen(loop: TrainingLoop) -> bool:
+def _has_unseen_closure(loop: TrainingLoop) -> bool:
     """Tell whether a step is given a function that is not in sight: it goes backward, too."""
     return not {each.node for each in loop.of("unknown")}.isdisjoint(each.node for each in loop.steps)
 
 
-def _wipes(trace: Trace, events: list[TraceEvent], index: int) -> bool:
+def _is_clear_before_step(trace: Trace, events: list[TraceEvent], index: int) -> bool:
     clear = events[index]
     if not 0 < index < len(events) - 1 or clear.receiver is None:
         return False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import watched_on_host
+from truestep.doctor.runtime.looking import is_readable_without_sync
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -60,17 +60,17 @@ class GradientsVanishOrExplode(Watcher):
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Look at the gradients that a step takes."""
-        yield from self._vanished(record, place)
-        if history.in_window:
-            yield from self._exploded(record, place)
+        yield from self._check_vanishing(record, place)
+        if history.is_in_first_steps:
+            yield from self._check_exploding(record, place)
 
-    def _vanished(self, record: OptimizerRecord, place: Place) -> Observations:
+    def _check_vanishing(self, record: OptimizerRecord, place: Place) -> Observations:
         """Compare root mean squares of the gradients of matrices, and judge at steps 4 to 8."""
         matrices = [each for each in record.parameters() if each.grad is not None and each.dim() >= 2]
-        if len(matrices) < 3 or record.num_steps > 8 or not all(map(watched_on_host, matrices)):
+        if len(matrices) < 3 or record.num_steps > 8 or not all(map(is_readable_without_sync, matrices)):
             return
-        sizes = [_size(each.grad) for each in matrices if each.grad is not None]
-        eps = _eps(record)
+        sizes = [_nonzero_rms(each.grad) for each in matrices if each.grad is not None]
+        eps = _adam_eps(record)
         if sizes[0] >= SMALL_FOR_ADAM * max(sizes):
             self.ever_large.add(id(record))
         lost = sizes[0] < TIMES_EPS * eps and id(record) not in self.ever_large
@@ -87,10 +87,10 @@ class GradientsVanishOrExplode(Watcher):
                     place, "The gradients of the first layer have all but vanished.", RISK, evidence
                 )
 
-    def _exploded(self, record: OptimizerRecord, place: Place) -> Observations:
+    def _check_exploding(self, record: OptimizerRecord, place: Place) -> Observations:
         """Compare with the median of the first three norms, within the window."""
         gradients = [each.grad for each in record.parameters() if each.grad is not None]
-        if not gradients or not all(map(watched_on_host, gradients)):
+        if not gradients or not all(map(is_readable_without_sync, gradients)):
             return
         norm = sum(float(each.detach().abs().float().square().sum()) for each in gradients) ** 0.5
         norms = self.norms.setdefault(id(record), [])
@@ -103,12 +103,12 @@ class GradientsVanishOrExplode(Watcher):
             yield Observation(place, text, RISK, evidence)
 
 
-def _size(gradient: Tensor) -> float:
+def _nonzero_rms(gradient: Tensor) -> float:
     """Return the root mean square over what is not 0: of an embedding, the rows of this batch."""
     values = gradient.coalesce().values() if gradient.is_sparse else gradient
     return float(values.norm() / values.count_nonzero().clamp(min=1).sqrt())
 
 
-def _eps(record: OptimizerRecord) -> float:
+def _adam_eps(record: OptimizerRecord) -> float:
     defaults = record.optimizer.defaults
     return float(defaults.get("eps") or 0.0) if "betas" in defaults else 0.0

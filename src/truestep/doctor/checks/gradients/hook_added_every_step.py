@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.actions import REMOVE_HOOK
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted_name, walk
 
 REGISTER = (
     "register_hook",
@@ -54,7 +54,7 @@ class HookAddedEveryStep(SourceCheck):
             ):
                 continue
             assert isinstance(call.func, ast.Attribute)
-            root = (dotted(call.func.value) or "").split(".")[0]
+            root = (dotted_name(call.func.value) or "").split(".")[0]
             made = {
                 node.id
                 for node in walk(loop)

@@ -8,9 +8,9 @@ from typing import Any
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, method_of, receiver_of
-from truestep.doctor.source.once import each_once
-from truestep.doctor.source.rewriting import Edits, inserted_behind, without_keyword
+from truestep.doctor.source.names import dotted_name, method_of, receiver_of
+from truestep.doctor.source.once import walk_each_once
+from truestep.doctor.source.rewriting import Edits, insert_behind, remove_keyword
 from truestep.doctor.source.values import argument, constant, literal
 
 MOVES = operations(numbers="home moved rounded") | operations(numbers="kept", shape="other turned")
@@ -55,23 +55,23 @@ class LeafLostByMove(SourceCheck):
             made = (module.qualify(inner.func) or "").removeprefix("torch.")
             asked = argument(inner, 1 if made == "nn.Parameter" else None, "requires_grad")
             asks = made in MAKERS and constant(asked) is True
-            if _changes_nothing(module, call, inner) or _moved_already(module, call, inner):
+            if _is_no_op_move(module, call, inner) or _is_already_on_device(module, call, inner):
                 continue
-            if _is_where_it_came_from(module, call, inner):
+            if _is_move_to_source_device(module, call, inner):
                 continue
             is_parameter = made == "nn.Parameter" and (asked is None or constant(asked) is True)
-            if (asks or is_parameter) and _is_asked_for(module, call, parameter=is_parameter):
+            if (asks or is_parameter) and _is_gradient_used(module, call, parameter=is_parameter):
                 method = ast.unparse(call.func).rsplit(".", 1)[-1]
                 text = f".{method}() after requires_grad=True: the result is no leaf, its .grad stays None."
-                yield At(call, text, BUG if _is_on_host(module, call, inner) else RISK)
+                yield At(call, text, BUG if _is_made_on_cpu_or_converted(module, call, inner) else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask for gradients after the move."""
-        made = without_keyword(module, node.func.value, "requires_grad")
-        return [made, inserted_behind(module, node, ".requires_grad_()")]
+        made = remove_keyword(module, node.func.value, "requires_grad")
+        return [made, insert_behind(module, node, ".requires_grad_()")]
 
 
-def _changes_nothing(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
+def _is_no_op_move(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
     """Tell `.float()` of what is float32 and `.cpu()` of what is there already: they return the tensor itself."""
     method = method_of(move)
     inner = maker.args[0] if maker.args and isinstance(maker.args[0], ast.Call) else maker
@@ -91,7 +91,7 @@ def _changes_nothing(module: SourceModule, move: ast.Call, maker: ast.Call) -> b
     return "device" not in words and (method == "cpu" or (method == "to" and target == "cpu"))
 
 
-def _is_where_it_came_from(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
+def _is_move_to_source_device(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
     """Tell `Parameter(w.data.clone()).to(w.device)`: what is computed of w alone is there already, and is given back itself."""
     target = move.args[0] if len(move.args) == 1 and not move.keywords else None
     if method_of(move) != "to" or not isinstance(target, ast.Attribute) or target.attr != "device":
@@ -99,12 +99,12 @@ def _is_where_it_came_from(module: SourceModule, move: ast.Call, maker: ast.Call
     if any(word.arg in ("device", "dtype") for word in maker.keywords):
         return False
     source: ast.expr | None = maker
-    while source is not None and dotted(source) != dotted(target.value):
-        source = _computed_of(module, source)
+    while source is not None and dotted_name(source) != dotted_name(target.value):
+        source = _source_tensor(module, source)
     return source is not None
 
 
-def _computed_of(module: SourceModule, value: ast.expr) -> ast.expr | None:
+def _source_tensor(module: SourceModule, value: ast.expr) -> ast.expr | None:
     """Return w of `w.data`, `w.clone()`, `torch.zeros_like(w)` and `Parameter(w)`; None for a move and for a maker."""
     match value:
         case ast.Attribute(value=held, attr="data"):
@@ -119,7 +119,7 @@ def _computed_of(module: SourceModule, value: ast.expr) -> ast.expr | None:
     return None
 
 
-def _is_on_host(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
+def _is_made_on_cpu_or_converted(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
     """Tell whether what is moved was made here, and so on the CPU, or is converted: a move to where it is does nothing."""
     if isinstance(move.func, ast.Attribute) and move.func.attr not in ("to", "cuda"):
         return True
@@ -131,13 +131,13 @@ def _is_on_host(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
     return (name or "").removeprefix("torch.") in MAKERS
 
 
-def _is_asked_for(module: SourceModule, call: ast.Call, *, parameter: bool) -> bool:
+def _is_gradient_used(module: SourceModule, call: ast.Call, *, parameter: bool) -> bool:
     """Tell whether anything asks for the gradient: an optimizer holds the tensor, or `.grad` is read and not retained.
 
     A parameter that a module keeps is asked for: that is what it is made for.
     """
     statement = module.statement(call)
-    name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+    name = dotted_name(statement.targets[0]) if isinstance(statement, ast.Assign) else None
     if name is None:
         return False
     if parameter and name.startswith("self."):
@@ -148,17 +148,17 @@ def _is_asked_for(module: SourceModule, call: ast.Call, *, parameter: bool) -> b
     read = {above.attr for use in uses if isinstance(above := module.parents[use], ast.Attribute)}
     if "retain_grad" in read:
         return False
-    return "grad" in read or any(_is_optimized(module, use) for use in uses)
+    return "grad" in read or any(_is_in_optimizer(module, use) for use in uses)
 
 
-def _is_optimized(module: SourceModule, use: ast.expr) -> bool:
+def _is_in_optimizer(module: SourceModule, use: ast.expr) -> bool:
     """Tell `SGD([w])`, be it by a list with a name of its own, to which `w` may be appended."""
 
-    def later(each: ast.expr) -> list[ast.expr]:
-        names = _lists_filled(module.statement(each))
+    def later_uses(each: ast.expr) -> list[ast.expr]:
+        names = _names_filled(module.statement(each))
         return [read for name in names for read in module.reads(name) if read.lineno > each.lineno]
 
-    return any(_is_given_to_optimizer(module, each) for each in each_once([use], later, MAX_LISTS))
+    return any(_is_given_to_optimizer(module, each) for each in walk_each_once([use], later_uses, MAX_LISTS))
 
 
 def _is_given_to_optimizer(module: SourceModule, use: ast.expr) -> bool:
@@ -170,17 +170,17 @@ def _is_given_to_optimizer(module: SourceModule, use: ast.expr) -> bool:
     return False
 
 
-def _lists_filled(statement: ast.stmt) -> list[str]:
+def _names_filled(statement: ast.stmt) -> list[str]:
     """Return what a statement gives a value, or calls a method of."""
     lists = statement.targets if isinstance(statement, ast.Assign) else []
     if isinstance(statement, ast.AugAssign):
         lists = [statement.target]
     elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         lists = [statement.value.func.value] if isinstance(statement.value.func, ast.Attribute) else []
-    return [each for target in lists if (each := dotted(target)) is not None]
+    return [each for target in lists if (each := dotted_name(target)) is not None]
 
 
-def _moved_already(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
+def _is_already_on_device(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
     """Tell `nn.Parameter(x.to(device)).to(device)`, and what is made on that device or like something that is there."""
     inner = maker.args[0] if maker.args else None
     device = argument(maker, None, "device")

@@ -42,17 +42,17 @@ class LossOverwritten(SourceCheck):
             home = module.parents[module.statement(call)]
             if isinstance(name, ast.Name) and (home, name.id) not in done:
                 done.add((home, name.id))
-                yield from self._overwritten(module, name, home)
+                yield from self._find_overwritten_losses(module, name, home)
 
-    def _overwritten(self, module: SourceModule, name: ast.Name, home: ast.AST) -> Iterator[At]:
+    def _find_overwritten_losses(self, module: SourceModule, name: ast.Name, home: ast.AST) -> Iterator[At]:
         nodes = [each.node for each in module.names.bindings(name) if each.how == "assign"]
-        assigned = sorted((each for each in nodes if isinstance(each, ast.Assign)), key=_line)
+        assigned = sorted((each for each in nodes if isinstance(each, ast.Assign)), key=_line_number)
         certain = [each for each in assigned if module.parents[each] is home]
         reads = sorted(each.lineno for each in module.reads(name.id))
         for first in assigned:
-            place = bisect.bisect_right(certain, first.lineno, key=_line)
+            place = bisect.bisect_right(certain, first.lineno, key=_line_number)
             second = certain[place] if place < len(certain) else None
-            if second is None or not self._leads_to(module, first, home):
+            if second is None or not self._is_only_under_branches(module, first, home):
                 continue
             used = bisect.bisect_right(reads, first.end_lineno or first.lineno)
             is_used = used < len(reads) and reads[used] <= (second.end_lineno or second.lineno)
@@ -60,7 +60,7 @@ class LossOverwritten(SourceCheck):
                 yield At(first, f"{name.id!r} is overwritten on line {second.lineno} before it was used.")
                 return
 
-    def _leads_to(self, module: SourceModule, assignment: ast.Assign, home: ast.AST) -> bool:
+    def _is_only_under_branches(self, module: SourceModule, assignment: ast.Assign, home: ast.AST) -> bool:
         """Tell whether only branches of `if` stand between an assignment and the block."""
         for each in module.ancestors(assignment):
             if each is home:
@@ -83,5 +83,5 @@ class LossOverwritten(SourceCheck):
         )
 
 
-def _line(node: ast.stmt) -> int:
+def _line_number(node: ast.stmt) -> int:
     return node.lineno

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted_name, walk
 
 GENERATORS = ("parameters", "named_parameters", "children", "modules", "buffers")
 
@@ -39,7 +39,9 @@ class ParametersUsedUp(SourceCheck):
         """Report the second use of a name that holds a generator."""
         for assignment in module.all(ast.Assign):
             value, target = assignment.value, assignment.targets[0]
-            if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and dotted(target)):
+            if not (
+                isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and dotted_name(target)
+            ):
                 continue
             if (
                 value.func.attr not in GENERATORS
@@ -47,12 +49,14 @@ class ParametersUsedUp(SourceCheck):
                 or module.kind(value.func.value) not in ("module", "ddp")
             ):
                 continue
-            uses = [node for node in module.reads(dotted(target) or "") if value in module.definitions(node)]
+            uses = [
+                node for node in module.reads(dotted_name(target) or "") if value in module.definitions(node)
+            ]
             looped = next((node for node in uses if self._in_later_loop(module, node, assignment)), None)
-            if any(_names_anew(module, node, target) for node in uses):
+            if any(_is_target_reassigned(module, node, target) for node in uses):
                 continue  # `params = list(params)`
-            uses = [node for node in uses if not _in_other_arm(module, node, uses[0])]
-            uses = [node for node in uses if not _takes_one(module, node)]
+            uses = [node for node in uses if not _is_in_other_branch(module, node, uses[0])]
+            uses = [node for node in uses if not _is_next_call(module, node)]
             if len(uses) > 1 or looped is not None:
                 second = uses[1] if len(uses) > 1 else looped
                 assert second is not None
@@ -73,28 +77,30 @@ class ParametersUsedUp(SourceCheck):
         )
 
 
-def _names_anew(module: SourceModule, use: ast.expr, target: ast.expr) -> bool:
+def _is_target_reassigned(module: SourceModule, use: ast.expr, target: ast.expr) -> bool:
     statement = module.statement(use)
-    return isinstance(statement, ast.Assign) and dotted(statement.targets[0]) == dotted(target)
+    return isinstance(statement, ast.Assign) and dotted_name(statement.targets[0]) == dotted_name(target)
 
 
-def _in_other_arm(module: SourceModule, use: ast.expr, first: ast.expr) -> bool:
+def _is_in_other_branch(module: SourceModule, use: ast.expr, first: ast.expr) -> bool:
     """Tell whether two uses stand in different arms of one `if`: only one of them happens."""
     arms = {
-        id(each): _arm(module, each, first) for each in module.ancestors(first) if isinstance(each, ast.If)
+        id(each): _branch_of_node(module, each, first)
+        for each in module.ancestors(first)
+        if isinstance(each, ast.If)
     }
     return any(
-        isinstance(each, ast.If) and arms.get(id(each)) not in (None, _arm(module, each, use))
+        isinstance(each, ast.If) and arms.get(id(each)) not in (None, _branch_of_node(module, each, use))
         for each in module.ancestors(use)
     )
 
 
-def _arm(module: SourceModule, branch: ast.If, node: ast.AST) -> str:
+def _branch_of_node(module: SourceModule, branch: ast.If, node: ast.AST) -> str:
     inside = [node, *module.ancestors(node)]
     return "else" if any(each in inside for each in branch.orelse) else "if"
 
 
-def _takes_one(module: SourceModule, use: ast.expr) -> bool:
+def _is_next_call(module: SourceModule, use: ast.expr) -> bool:
     """`next(params)` leaves the others in it."""
     outer = module.parents[use]
     return isinstance(outer, ast.Call) and module.qualify(outer.func) == "next"

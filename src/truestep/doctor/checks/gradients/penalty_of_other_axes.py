@@ -9,7 +9,7 @@ from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, last_part, walk
 from truestep.doctor.source.uses import names_read
-from truestep.doctor.source.values import argument, behind, literal
+from truestep.doctor.source.values import argument, calls_behind, literal
 
 _SIZED = operations(shape="sized other turned")
 
@@ -60,19 +60,19 @@ class PenaltyOfOtherAxes(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report `.norm(2, dim=1)` of what autograd.grad gave, where a net of convolutions was differentiated; and the mix."""
-        yield from _mixed(module)
+        yield from _find_image_mixing_weights(module)
         for call in module.method_calls("norm"):
             assert isinstance(call.func, ast.Attribute)
-            source = self._gradient(module, call.func.value)
+            source = self._autograd_grad_call(module, call.func.value)
             if source is None or literal(module, argument(call, 1, "dim")) != 1:
                 continue
-            nets = self._nets(module, source)
+            nets = self._differentiated_models(module, source)
             if any(net is not None and _has_convolutions(module, net) for net in nets):
                 yield At(call, "This norm runs over the channels, not over each example: flatten(1) first.")
             elif None in nets or not nets:
                 yield Unsure(call, "whether the gradients are those of images can't be seen from here")
 
-    def _gradient(self, module: SourceModule, node: ast.expr) -> ast.Call | None:
+    def _autograd_grad_call(self, module: SourceModule, node: ast.expr) -> ast.Call | None:
         """Return the call of autograd.grad that a name stands for, with nothing but `[0]` between."""
         values = module.definitions(node) or [node]
         if len(values) != 1 or not isinstance(values[0], ast.Subscript):
@@ -81,11 +81,11 @@ class PenaltyOfOtherAxes(SourceCheck):
         is_grad = isinstance(made, ast.Call) and module.qualify(made.func) == "torch.autograd.grad"
         return made if is_grad and isinstance(made, ast.Call) else None
 
-    def _nets(self, module: SourceModule, gradient: ast.Call) -> set[Class | None]:
+    def _differentiated_models(self, module: SourceModule, gradient: ast.Call) -> set[Class | None]:
         """Return the classes of what was applied to get the outputs."""
         outputs = argument(gradient, 0, "outputs")
         found: set[Class | None] = set()
-        for call in behind(module, outputs) if outputs is not None else ():
+        for call in calls_behind(module, outputs) if outputs is not None else ():
             if isinstance(call.func, ast.Name) or ast.unparse(call.func).startswith("self."):
                 found.add(module.classes.of(call.func))
         return found
@@ -104,7 +104,7 @@ def _has_convolutions(module: SourceModule, owner: Class | Function) -> bool:
     return any((module.qualify(each.func) or "").startswith("torch.nn.Conv") for each in calls)
 
 
-def _mixed(module: SourceModule) -> Iterator[At]:
+def _find_image_mixing_weights(module: SourceModule) -> Iterator[At]:
     """Ask about torch.rand(n, 1, 1, 1) in a penalty of a program that shows no images."""
     for call in module.calls("torch.rand"):
         function = module.scope(call)
@@ -120,10 +120,10 @@ def _mixed(module: SourceModule) -> Iterator[At]:
 
 def _has_images(files: list[SourceModule]) -> bool:
     """Tell a program with a layer of two dimensions, with sizes of four axes, or that asks for a third."""
-    return any(_is_of_images(each) for file in files for each in file.all(ast.Call, ast.Subscript))
+    return any(_is_image_operation(each) for file in files for each in file.all(ast.Call, ast.Subscript))
 
 
-def _is_of_images(node: ast.AST) -> bool:
+def _is_image_operation(node: ast.AST) -> bool:
     match node:
         case ast.Subscript(value=ast.Attribute(attr="shape"), slice=ast.Constant(value=2 | 3)):
             return True

@@ -61,7 +61,7 @@ class ShortWindowCountsLess(Watcher):
     def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> None:
         """Note by what a loss was divided last."""
         alone = len(tensors) == 1 and not history.is_seeded
-        self._divisors.append(_divisor(tensors[0]) if alone else None)
+        self._divisors.append(_last_loss_divisor(tensors[0]) if alone else None)
 
     def on_clear(self, history: WatchHistory, records: list[OptimizerRecord], place: Place) -> None:
         """What is cleared is in no window."""
@@ -84,10 +84,12 @@ class ShortWindowCountsLess(Watcher):
         parts = divisors[0] if len(set(divisors)) == 1 else None
         self._was_full = parts is not None and len(divisors) == parts >= 2 and not self._is_changed
         if follows_full and parts is not None and len(divisors) < parts and not self._is_changed:
-            yield Observation(place, _message(len(divisors), int(parts)), RISK, {"backwards": len(divisors)})
+            yield Observation(
+                place, _short_window_message(len(divisors), int(parts)), RISK, {"backwards": len(divisors)}
+            )
 
 
-def _message(number: int, parts: int) -> str:
+def _short_window_message(number: int, parts: int) -> str:
     batches = "1 batch" if number == 1 else f"{number} batches"
     return (
         f"This step's gradient is of {batches}, and each loss was divided by {parts}, as in the steps before, which had {parts} "
@@ -95,7 +97,7 @@ def _message(number: int, parts: int) -> str:
     )
 
 
-def _divisor(loss: Tensor) -> float | None:
+def _last_loss_divisor(loss: Tensor) -> float | None:
     """Return the whole number that a loss was divided by last, or multiplied with the inverse of; None where it was by none."""
     made = loss.grad_fn
     name = made.name() if made is not None else ""

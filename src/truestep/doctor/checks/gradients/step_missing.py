@@ -12,10 +12,10 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.actions import STEP
 from truestep.doctor.source.events import Path, Trace, TraceEvent
-from truestep.doctor.source.items import items_gone_through
+from truestep.doctor.source.items import iterated_items
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, given_to, walk
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.names import dotted_name, given_to, walk
+from truestep.doctor.source.once import walk_each_once
 from truestep.doctor.source.values import value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -61,13 +61,13 @@ class StepMissing(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loop that clears an optimizer and goes backward, in a program that steps nothing."""
-        if module.program.answer(_may_step):
-            yield from _never_stepped_beside_others(module)
+        if module.program.answer(_possible_step_calls):
+            yield from _find_unstepped_optimizers(module)
             return
         for trace in module.traces:
             for backward in trace.of("backward"):
                 path = backward.loop_path()
-                if path and _cleared(module, trace, path) and not trace.within(path, "unknown"):
+                if path and _optimizer_clears(module, trace, path) and not trace.within(path, "unknown"):
                     yield At(
                         backward.node,
                         "Gradients are computed and cleared in the loop, but nothing calls step().",
@@ -83,91 +83,97 @@ class StepMissing(SourceCheck, Watcher):
         self.place = place
         for record in history.records.values():
             if id(record) not in self.first:
-                self.first[id(record)] = [_numbers(each).clone() for each in record.followed()]
+                self.first[id(record)] = [_first_values(each).clone() for each in record.followed()]
         if history.num_backwards == ENDLESSLY:
-            yield from self._judge(history)
+            yield from self._report_findings(history)
 
     def on_finish(self, history: WatchHistory) -> Observations:
         """Report gradients that are left with an optimizer at the end."""
         if not history.is_cut_short and history.num_backwards >= OFTEN:
-            yield from self._judge(history)
+            yield from self._report_findings(history)
 
-    def _judge(self, history: WatchHistory) -> Observations:
-        idle = any(_holds_gradients(each) and not self._moved(each) for each in history.records.values())
-        if idle and not history.stepping() and self.place is not None:
+    def _report_findings(self, history: WatchHistory) -> Observations:
+        idle = any(
+            _holds_gradients(each) and not self._have_weights_moved(each) for each in history.records.values()
+        )
+        if idle and not history.stepped_optimizers() and self.place is not None:
             text = f"Gradients were computed {history.num_backwards} times, and no optimizer has stepped."
             yield Observation(self.place, text, evidence={"backwards": history.num_backwards})
 
-    def _moved(self, record: OptimizerRecord) -> bool:
+    def _have_weights_moved(self, record: OptimizerRecord) -> bool:
         """Tell whether a step was made out of sight, as in a compiled function."""
         first = self.first.get(id(record), [])
-        return any(not _numbers(now).equal(then) for now, then in zip(record.followed(), first, strict=False))
+        return any(
+            not _first_values(now).equal(then) for now, then in zip(record.followed(), first, strict=False)
+        )
 
 
-def _cleared(module: SourceModule, trace: Trace, path: Path) -> list[TraceEvent]:
+def _optimizer_clears(module: SourceModule, trace: Trace, path: Path) -> list[TraceEvent]:
     """Return the clears of optimizers within a loop."""
     clears = trace.within(path, "zero_grad")
     return [each for each in clears if each.receiver and module.kind(each.receiver) == "optimizer"]
 
 
-def _never_stepped_beside_others(module: SourceModule) -> Iterator[At]:
+def _find_unstepped_optimizers(module: SourceModule) -> Iterator[At]:
     """Report an optimizer that is cleared before a backward, and never stepped, while only others are."""
     traces = module.traces
     steps = [each for trace in traces for each in trace.of("step", "scaler_step", "learn", "update")]
     stepped = {each.subject for each in steps}
     seen = {each.node for each in steps}
-    named = module.program.answer(_may_step)
+    named = module.program.answer(_possible_step_calls)
     if any(call not in seen and file.functions.target(call) is None for file, call in named):
         return  # by its name it may step
-    if not all(_is_another(module, each) for each in steps) or any(trace.of("unknown") for trace in traces):
+    if not all(_is_optimizer_made_in_sight(module, each) for each in steps) or any(
+        trace.of("unknown") for trace in traces
+    ):
         return
     told: set[str] = set()
     for trace in traces:
         for backward in trace.of("backward"):
             path = backward.loop_path()
-            for clear in _cleared(module, trace, path) if path else ():
+            for clear in _optimizer_clears(module, trace, path) if path else ():
                 if (
                     clear.made
                     and clear.subject not in stepped | told
                     and trace.order[clear] < trace.order[backward]
-                    and not _holds_all(module, steps, clear)
+                    and not _are_all_models_stepped(module, steps, clear)
                 ):
                     told.add(clear.subject)
                     name = ast.unparse(clear.receiver) if clear.receiver is not None else "the optimizer"
                     yield At(backward.node, f"Other optimizers step, and nothing calls {name}.step().")
 
 
-def _holds_all(module: SourceModule, steps: list[TraceEvent], clear: TraceEvent) -> bool:
+def _are_all_models_stepped(module: SourceModule, steps: list[TraceEvent], clear: TraceEvent) -> bool:
     """Tell whether the optimizers that step were given each model that this one was: the weights do change."""
-    mine = _models_given(module, clear)
-    others = [each for step in steps for each in _models_given(module, step)]
+    mine = _models_of_optimizer(module, clear)
+    others = [each for step in steps for each in _models_of_optimizer(module, step)]
     return bool(mine) and mine <= set(others)
 
 
-def _models_given(module: SourceModule, event: TraceEvent) -> set[str]:
+def _models_of_optimizer(module: SourceModule, event: TraceEvent) -> set[str]:
     """Return the names of the models whose parameters an optimizer was made of, be it by way of other names."""
     made = list(value_origins(module, event.receiver)) if event.receiver is not None else []
     waiting = [part for each in made if isinstance(each, ast.Call) for part in given_to(each)]
     found: set[str] = set()
-    for value in each_once(waiting, partial(_behind_names, module), _NAMES):
+    for value in walk_each_once(waiting, partial(_definitions_of_names, module), _NAMES):
         calls = [each.func for each in walk(value) if isinstance(each, ast.Call)]
         methods = [each for each in calls if isinstance(each, ast.Attribute) and each.attr in _PARAMETERS]
-        found |= {dotted(each.value) or "" for each in methods}
+        found |= {dotted_name(each.value) or "" for each in methods}
     return found - {""}
 
 
-def _behind_names(module: SourceModule, value: ast.expr) -> list[ast.expr]:
+def _definitions_of_names(module: SourceModule, value: ast.expr) -> list[ast.expr]:
     names = [each for each in walk(value) if isinstance(each, ast.Name)]
     return [made for each in names for made in module.definitions(each) if made is not None]
 
 
-def _is_another(module: SourceModule, step: TraceEvent) -> bool:
+def _is_optimizer_made_in_sight(module: SourceModule, step: TraceEvent) -> bool:
     """Tell whether it is seen where the optimizer that steps was made, be it in a list."""
-    items = items_gone_through(module.resolver, step.receiver) if step.receiver is not None else []
+    items = iterated_items(module.resolver, step.receiver) if step.receiver is not None else []
     return step.made or (bool(items) and all(isinstance(each, ast.Call) for each in items))
 
 
-def _numbers(parameter: Tensor) -> Tensor:
+def _first_values(parameter: Tensor) -> Tensor:
     return parameter.detach().reshape(-1)[:LOOKED_AT]
 
 
@@ -177,12 +183,12 @@ def _holds_gradients(record: OptimizerRecord) -> bool:
     return bool(gradients) and all(bool(each.isfinite().all()) for each in gradients if not each.is_sparse)
 
 
-def _may_step(files: list[SourceModule]) -> list[tuple[SourceModule, ast.Call]]:
+def _possible_step_calls(files: list[SourceModule]) -> list[tuple[SourceModule, ast.Call]]:
     """Return the calls of a program that may step an optimizer, by their names."""
-    return [(each, call) for each in files for call in each.all(ast.Call) if _steps(each, call)]
+    return [(each, call) for each in files for call in each.all(ast.Call) if _can_step_optimizer(each, call)]
 
 
-def _steps(module: SourceModule, call: ast.Call) -> bool:
+def _can_step_optimizer(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether a call may step an optimizer: `opt.step()`, a wrapper's `step_and_update()`, `fused_step(opt)`."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if "step" not in name.lower() or module.kind(call) == "scheduler":  # StepLR(...) makes one

@@ -55,7 +55,7 @@ class StepWithoutGradients(SourceCheck, Watcher):
         for trace in module.traces:
             for step in trace.of("step"):
                 path = step.loop_path()
-                if path and _calls_abstract(module, path[-1].node):
+                if path and _calls_abstract_method(module, path[-1].node):
                     continue
                 if path and trace.within(path, "forward", "zero_grad") and not trace.within(path, "unknown"):
                     yield At(step.node, "The loop steps, but nothing ever calls backward().")
@@ -66,14 +66,14 @@ class StepWithoutGradients(SourceCheck, Watcher):
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report the second step in a row without any gradient, if something went backward."""
         if not record.has_closure:
-            yield from self._judge(record, place, record.num_steps)
+            yield from self._report_findings(record, place, record.num_steps)
 
     def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report the same of a step that goes backward itself, by a closure of the user's or of a library's."""
         if record.has_closure:
-            yield from self._judge(record, place, record.num_steps - 1)
+            yield from self._report_findings(record, place, record.num_steps - 1)
 
-    def _judge(self, record: OptimizerRecord, place: Place, num_steps_before: int) -> Observations:
+    def _report_findings(self, record: OptimizerRecord, place: Place, num_steps_before: int) -> Observations:
         key = id(record)
         has_gradients = any(each.grad is not None for each in record.parameters())
         trains = any(each.requires_grad for each in record.parameters())
@@ -93,7 +93,7 @@ class StepWithoutGradients(SourceCheck, Watcher):
             )
 
 
-def _calls_abstract(module: SourceModule, loop: ast.AST) -> bool:
+def _calls_abstract_method(module: SourceModule, loop: ast.AST) -> bool:
     """Tell a loop that leaves a step to a method whose one body here raises: whoever derives from it goes backward."""
     called = [module.functions.target(each) for each in walk(loop) if isinstance(each, ast.Call)]
     return any(isinstance(each, ast.FunctionDef) and isinstance(each.body[-1], ast.Raise) for each in called)

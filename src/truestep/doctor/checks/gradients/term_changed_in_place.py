@@ -35,7 +35,7 @@ class TermChangedInPlace(SourceCheck):
         for node in module.all(ast.AugAssign):
             if not isinstance(node.target, ast.Name) or not isinstance(node.op, ast.Add):
                 continue
-            alias = self._alias(module, node)
+            alias = self._aliased_name(module, node)
             if alias is not None and any(
                 isinstance(call.func, ast.Attribute)
                 and isinstance(call.func.value, ast.Name)
@@ -45,7 +45,7 @@ class TermChangedInPlace(SourceCheck):
             ):
                 yield At(node, f"{alias!r} is the same tensor: it is changed too.", RISK)
 
-    def _alias(self, module: SourceModule, node: ast.AugAssign) -> str | None:
+    def _aliased_name(self, module: SourceModule, node: ast.AugAssign) -> str | None:
         assert isinstance(node.target, ast.Name)
         block = module.parents[node]
         for binding in module.names.bindings(node.target):

@@ -22,11 +22,11 @@ MOST = 64  # terms that wait for a step at a time
 
 
 @dataclass
-class GivenTerm:
+class PendingTerm:
     """A term that goes backward: the optimizers whose weights it reaches, until they step or are cleared."""
 
     term: WatchedTerm
-    beside: list[GivenTerm]  # the terms of its loss, itself among them
+    beside: list[PendingTerm]  # the terms of its loss, itself among them
     waiting: set[int]  # optimizers with gradients of it, by the identity of their record
     is_used: bool = False
     stepped: list[str] = field(default_factory=list)  # optimizers that stepped meanwhile and hold none of it
@@ -80,29 +80,29 @@ class TermTrainsNothing(Watcher):
 
     def __init__(self) -> None:
         self.seen: dict[tuple[Place, Place], TermValues] = {}
-        self.given: list[GivenTerm] = []
+        self.given: list[PendingTerm] = []
         self.cut: list[WatchedTerm] = []  # of what went backward since the last step
 
     def on_objective(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Look at the terms of what goes backward."""
-        if not history.in_window or not history.records:
+        if not history.is_in_first_steps or not history.records:
             return
         for root in tensors:
             terms = history.sums.terms_of(root, in_rows=True)
             if len(terms) > 1 and any(each.node is not None for each in terms):
-                yield from self._without_graph(history, terms)
-                self._give(history, terms)
+                yield from self._check_terms_without_graph(history, terms)
+                self._note_optimizers_of_terms(history, terms)
 
-    def _without_graph(self, history: WatchHistory, terms: list[WatchedTerm]) -> Observations:
+    def _check_terms_without_graph(self, history: WatchHistory, terms: list[WatchedTerm]) -> Observations:
         """Report numbers at once, and what was made of weights if it is their optimizer that steps."""
         for term in terms:
-            cut = term.is_made_here_of_numbers or (term.node is None and not _is_of_data(term))
-            if not cut or _is_taken_away(term, terms):
+            cut = term.is_made_here_of_numbers or (term.node is None and not _is_data_or_constant(term))
+            if not cut or _is_value_subtracted(term, terms):
                 continue
             if term.origin is not None and term.origin.weights_of:
                 self.cut.append(term)
             else:
-                yield from self._judge(history, term, "carries no gradient")
+                yield from self._report_findings(history, term, "carries no gradient")
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """What waits for this optimizer is used; what was made of its weights without a gradient is reported."""
@@ -114,7 +114,7 @@ class TermTrainsNothing(Watcher):
         waiting, self.cut = self.cut, []
         for term in waiting:
             if term.origin is not None and id(record.optimizer) in term.origin.weights_of:
-                yield from self._judge(history, term, "carries no gradient")
+                yield from self._report_findings(history, term, "carries no gradient")
 
     def on_clear(self, history: WatchHistory, records: list[OptimizerRecord], place: Place) -> Observations:
         """What has waited for these optimizers alone, while other terms were used, is lost."""
@@ -127,41 +127,43 @@ class TermTrainsNothing(Watcher):
                 if each.stepped:
                     holders = [history.called(one.optimizer) for one in records if id(one) in had]
                     text += f" ({each.stepped[0]} stepped after it; {holders[0]} holds the weights that it reaches)"
-                yield from self._judge(history, each.term, text, cleared_at=str(place))
+                yield from self._report_findings(history, each.term, text, cleared_at=str(place))
         self.given = [each for each in self.given if each.waiting]
 
-    def _give(self, history: WatchHistory, terms: list[WatchedTerm]) -> None:
+    def _note_optimizers_of_terms(self, history: WatchHistory, terms: list[WatchedTerm]) -> None:
         """Note which optimizers hold what each term reaches; with one optimizer all terms fare alike."""
         if len(history.records) < 2 or len(self.given) > MOST:
             return
-        from truestep.doctor.runtime.reach import watched_reach
+        from truestep.doctor.runtime.reach import leaves_behind_node
 
         holders = {
             id(each): id(record) for record in history.records.values() for each in record.parameters()
         }
-        beside: list[GivenTerm] = []
+        beside: list[PendingTerm] = []
         for term in (each for each in terms if each.node is not None):
-            reached = watched_reach(term.node)
+            reached = leaves_behind_node(term.node)
             if reached is None:
                 return
             waiting = {holders[each] for each in reached if each in holders}
             if waiting:
-                beside.append(GivenTerm(term, beside, waiting))
+                beside.append(PendingTerm(term, beside, waiting))
         self.given += beside
 
-    def _judge(self, history: WatchHistory, term: WatchedTerm, what: str, **more: str) -> Observations:
-        at = _place(term)
+    def _report_findings(
+        self, history: WatchHistory, term: WatchedTerm, what: str, **more: str
+    ) -> Observations:
+        at = _place_of_term(term)
         seen = self.seen.setdefault((at, term.added_at), TermValues())
         if seen.is_told or term.value is None:
             return
         seen.values.append(term.value)
         if seen.vary():
             seen.is_told = True
-            text = f"{_named(history, term)} is a term of the loss and {what}: it changes the loss and trains nothing."
+            text = f"{_term_description(history, term)} is a term of the loss and {what}: it changes the loss and trains nothing."
             yield Observation(at, text, RISK, {"values": seen.values, "weight": term.weight, **more})
 
 
-def _is_of_data(term: WatchedTerm) -> bool:
+def _is_data_or_constant(term: WatchedTerm) -> bool:
     """Tell data and constants from a number, of whatever it was made, and from what was made of trained weights."""
     made = term.origin
     if term.is_plain_number:
@@ -169,14 +171,14 @@ def _is_of_data(term: WatchedTerm) -> bool:
     return made is None or not (made.weights_of or made.operation in FROM_NUMBERS)
 
 
-def _is_taken_away(term: WatchedTerm, terms: list[WatchedTerm]) -> bool:
+def _is_value_subtracted(term: WatchedTerm, terms: list[WatchedTerm]) -> bool:
     """Tell a term that takes another's value away and leaves its gradient: `loss - loss.detach()`."""
     mine = (term.value or 0.0) * term.weight
     others = [(each.value or 0.0) * each.weight for each in terms if each.node is not None]
     return any(abs(mine + each) <= 1e-6 * abs(each) for each in others)
 
 
-def _place(term: WatchedTerm) -> Place:
+def _place_of_term(term: WatchedTerm) -> Place:
     """Return where its graph was cut, if that was seen; else where it was made, or added."""
     if term.origin is None:
         return term.added_at
@@ -184,11 +186,11 @@ def _place(term: WatchedTerm) -> Place:
     return cut.place
 
 
-def _named(history: WatchHistory, term: WatchedTerm) -> str:
+def _term_description(history: WatchHistory, term: WatchedTerm) -> str:
     """Return what the term is, and where its graph ends if that is elsewhere."""
     if term.origin is None:
         return "A number of Python's" if term.is_plain_number else "A value"
     made = term.origin.past_changes_of_shape()
     cut = next((each for each in made.ancestors() if each.cuts), made)
     behind = f" (its graph ends in {history.told(cut)})" if cut is not made and term.node is None else ""
-    return f"The result of {history.told(made, _place(term))}{behind}"
+    return f"The result of {history.told(made, _place_of_term(term))}{behind}"

@@ -13,9 +13,9 @@ from truestep.doctor.source.rewriting import (
     Edits,
     SourceRewriteError,
     after,
-    moved_after,
+    move_after,
     next_event,
-    text_of,
+    node_text,
 )
 
 
@@ -53,10 +53,10 @@ class ZeroGradOncePerEpoch(SourceCheck):
             for loop in trace.training_loops():
                 path = loop.batch_path()
                 clears = [event for each in loop.outer_loops(path) for event in loop.clears(each)]
-                outer = [event for event in clears if not _is_for_another(trace, loop, event)]
-                if not outer or loop.clears(path) or loop.of("unknown") or _ends_early(loop):
+                outer = [event for event in clears if not _is_clear_for_other_optimizer(trace, loop, event)]
+                if not outer or loop.clears(path) or loop.of("unknown") or _is_left_after_step(loop):
                     continue
-                here = [each for each in outer if not _is_of_another_loop(trace, loop, each)]
+                here = [each for each in outer if not _is_clear_of_another_loop(trace, loop, each)]
                 if here:
                     text = "The gradients are cleared once per outer loop, but stepped in the inner one."
                     yield At(here[0].node, text)
@@ -70,18 +70,18 @@ class ZeroGradOncePerEpoch(SourceCheck):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
             if node.args or node.keywords:  # of a scaler, or with a closure
                 raise SourceRewriteError
-            return [after(module, node, f"{text_of(module, node.func.value)}.zero_grad()")]
-        return moved_after(module, node, next_event(module, node, "step").node)
+            return [after(module, node, f"{node_text(module, node.func.value)}.zero_grad()")]
+        return move_after(module, node, next_event(module, node, "step").node)
 
 
-def _is_of_another_loop(trace: Trace, loop: TrainingLoop, clear: TraceEvent) -> bool:
+def _is_clear_of_another_loop(trace: Trace, loop: TrainingLoop, clear: TraceEvent) -> bool:
     """Tell what another training loop clears for its own steps, as that of another branch does."""
     trained = {each.node for world in trace.worlds or [trace] for each in world.training_loops()}
     others = trained.difference(frame.node for frame in loop.path)
     return any(frame.node in others for frame in clear.path)
 
 
-def _is_for_another(trace: Trace, loop: TrainingLoop, clear: TraceEvent) -> bool:
+def _is_clear_for_other_optimizer(trace: Trace, loop: TrainingLoop, clear: TraceEvent) -> bool:
     """Tell `generator.zero_grad()` behind the critic's loop: the next optimizer that steps is the generator's."""
     if clear.subject == loop.optimizer:
         return False
@@ -92,7 +92,7 @@ def _is_for_another(trace: Trace, loop: TrainingLoop, clear: TraceEvent) -> bool
     return following is not None and following.subject not in (loop.optimizer, "")
 
 
-def _ends_early(loop: TrainingLoop) -> bool:
+def _is_left_after_step(loop: TrainingLoop) -> bool:
     """Tell whether the loop is left after its step: it was one update then."""
     statements = [
         each for each in getattr(loop.node, "body", []) if isinstance(each, (ast.Break, ast.Return))

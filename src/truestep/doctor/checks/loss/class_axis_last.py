@@ -44,14 +44,14 @@ class ClassAxisLast(Watcher):
         """Report square outputs that come straight from a linear layer, whose features are last."""
         shape = tuple(loss.input.shape)
         if loss.name in ("cross_entropy", "nll_loss") and len(shape) == 3 and shape[1] == shape[2]:
-            if loss.target.dim() == 2 and _straight_from_linear(loss.input):
+            if loss.target.dim() == 2 and _is_output_of_linear(loss.input):
                 text = f"Of {shape}, the last axis holds the classes; cross entropy takes axis 1."
                 yield Observation(
                     loss.place, text, evidence={"scores": shape, "targets": tuple(loss.target.shape)}
                 )
 
 
-def _straight_from_linear(tensor: Tensor) -> bool:
+def _is_output_of_linear(tensor: Tensor) -> bool:
     node = tensor.grad_fn
     for _ in range(4):
         name = node.name().rstrip("0123456789") if node is not None else ""

@@ -44,13 +44,17 @@ class CriterionOverwritten(SourceCheck):
             ):
                 continue
             loops = [each for each in module.ancestors(assignment) if isinstance(each, (ast.For, ast.While))]
-            if value.func.id == target.id and loops and self._made_outside(module, value.func, loops[0]):
+            if (
+                value.func.id == target.id
+                and loops
+                and self._is_loss_made_outside_loop(module, value.func, loops[0])
+            ):
                 yield At(
                     assignment,
                     f"{target.id!r} is the loss function in the first iteration and a tensor in the second.",
                 )
 
-    def _made_outside(self, module: SourceModule, name: ast.Name, loop: ast.AST) -> bool:
+    def _is_loss_made_outside_loop(self, module: SourceModule, name: ast.Name, loop: ast.AST) -> bool:
         bindings = module.names.bindings(name)
         if any(each.how == "parameter" for each in bindings):
             given = [each for each in module.definitions(name) if each is not None]

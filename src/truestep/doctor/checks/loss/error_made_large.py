@@ -21,7 +21,7 @@ STEPS = 4  # so many show the same; the loader of an example gives no more
 
 
 @dataclass(frozen=True)
-class _Direction:
+class _LossTermDirection:
     """What a term made small or large when it went backward, the weights behind it, and the models applied before."""
 
     found: LossDirection
@@ -29,7 +29,7 @@ class _Direction:
     reach: set[int] | None
     applied: frozenset[int]  # by their identities
 
-    def is_of(self, history: WatchHistory, stepped: list[OptimizerRecord]) -> bool:
+    def is_trained_alone(self, history: WatchHistory, stepped: list[OptimizerRecord]) -> bool:
         """Tell whether all that it reaches is trained on it, and no other model's answer is in it: nobody is to be fooled.
 
         A model of which more is held still than trained may be one that is to be fooled.
@@ -83,7 +83,9 @@ class ErrorMadeLarge(Watcher):
         self.moved: set[int] = set()  # whose weights something else changes as well
         self.sums: dict[int, list[float]] = {}  # of a few weights, as a step left them
         self.applied: set[int] = set()  # models, by their identities, with a graph, since the last step
-        self.pending: list[_Direction] = []  # of what went backward, until it is known who steps on it
+        self.pending: list[
+            _LossTermDirection
+        ] = []  # of what went backward, until it is known who steps on it
         self.num_objectives = 0  # since the last step
         self.stepped: list[OptimizerRecord] = []
         self.seen: dict[Place, list[float]] = {}  # weights with which an error was made large
@@ -91,42 +93,42 @@ class ErrorMadeLarge(Watcher):
 
     def on_forward(self, history: WatchHistory, forward: ForwardCall) -> None:
         """Remember whose answers a loss may hold."""
-        if history.in_window and forward.gradients_on:
+        if history.is_in_first_steps and forward.gradients_on:
             self.applied.add(id(forward.module))
 
     def on_objective(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Look at what each term of the loss makes small or large."""
-        yield from self._judged(history)
-        if not history.in_window or not history.records or history.is_seeded:
+        yield from self._report_findings(history)
+        if not history.is_in_first_steps or not history.records or history.is_seeded:
             return
-        from truestep.doctor.runtime.reach import watched_reach
-        from truestep.doctor.runtime.signs import directions_of
+        from truestep.doctor.runtime.reach import leaves_behind_node
+        from truestep.doctor.runtime.signs import loss_direction
 
         self.num_objectives += 1
         self.moved.update(
-            key for key, sums in self.sums.items() if _sums_of(history.records.get(key)) != sums
+            key for key, sums in self.sums.items() if _weight_sums(history.records.get(key)) != sums
         )
         for root in tensors:
             terms = [each for each in history.sums.terms_of(root) if each.node is not None]
-            yield from self._of_weights(history, terms)
+            yield from self._check_weight_size_terms(history, terms)
             for term in terms:
-                found = directions_of(term)
+                found = loss_direction(term)
                 if found is not None:
-                    loss, reach = float(root.detach().mean()), watched_reach(term.node)
-                    self.pending.append(_Direction(found, loss, reach, frozenset(self.applied)))
+                    loss, reach = float(root.detach().mean()), leaves_behind_node(term.node)
+                    self.pending.append(_LossTermDirection(found, loss, reach, frozenset(self.applied)))
 
     def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
         """Remember who stepped, and where its weights are now."""
         self.applied.clear()
-        if history.in_window and self.pending:
+        if history.is_in_first_steps and self.pending:
             self.stepped.append(record)
-            self.sums[id(record.optimizer)] = _sums_of(record)
+            self.sums[id(record.optimizer)] = _weight_sums(record)
 
     def on_finish(self, history: WatchHistory) -> Observations:
         """Judge what was stepped on last."""
-        yield from self._judged(history)
+        yield from self._report_findings(history)
 
-    def _judged(self, history: WatchHistory) -> Observations:
+    def _report_findings(self, history: WatchHistory) -> Observations:
         """Judge what went backward and was stepped on since."""
         if not self.stepped:
             return
@@ -143,12 +145,14 @@ class ErrorMadeLarge(Watcher):
             self.opposed.update(records)
         if not self.opposed.isdisjoint(records):
             return
-        whole = len(records) == 1 and _trains_all(history, stepped[0])
+        whole = len(records) == 1 and _is_only_optimizer_of_models(history, stepped[0])
         for each in pending:
-            if whole or (self.moved.isdisjoint(records) and each.is_of(history, stepped)):
-                yield from self._seen(each, turned, stepped[0].place)
+            if whole or (self.moved.isdisjoint(records) and each.is_trained_alone(history, stepped)):
+                yield from self._report_repeated_direction(each, turned, stepped[0].place)
 
-    def _seen(self, made: _Direction, turned: bool, optimizer_at: Place) -> Observations:
+    def _report_repeated_direction(
+        self, made: _LossTermDirection, turned: bool, optimizer_at: Place
+    ) -> Observations:
         """Report what has been made large as often as it takes."""
         found = made.found
         weights = self.seen.setdefault(found.place, [])
@@ -160,16 +164,16 @@ class ErrorMadeLarge(Watcher):
             evidence = {"loss": made.loss, "weight": found.weight}
             yield Observation(optimizer_at if turned else found.place, text, BUG, evidence)
 
-    def _of_weights(self, history: WatchHistory, terms: list[WatchedTerm]) -> Observations:
+    def _check_weight_size_terms(self, history: WatchHistory, terms: list[WatchedTerm]) -> Observations:
         """Report a size of weights that is taken away from the loss."""
-        from truestep.doctor.runtime.signs import is_size_of_weights
+        from truestep.doctor.runtime.signs import weight_of_norm_term
 
         negative = [each for each in terms if each.weight < 0]
-        sizes = [(each, weight) for each in negative if (weight := is_size_of_weights(each)) is not None]
+        sizes = [(each, weight) for each in negative if (weight := weight_of_norm_term(each)) is not None]
         for term, weight in sizes[:1]:
             self.sizes[term.added_at] = self.sizes.get(term.added_at, 0) + 1
-            if self.sizes[term.added_at] == STEPS and history.holding([weight]):
-                text = f"The size of {history.name_of(weight)} is taken away from the loss: training makes it larger."
+            if self.sizes[term.added_at] == STEPS and history.optimizers_holding([weight]):
+                text = f"The size of {history.parameter_name(weight)} is taken away from the loss: training makes it larger."
                 yield Observation(term.added_at, text, RISK, {"weight": term.weight})
 
 
@@ -180,14 +184,14 @@ def _direction_text(found: LossDirection) -> str:
     return f"{what.replace('_', ' ')} larger"
 
 
-def _sums_of(record: OptimizerRecord | None) -> list[float]:
+def _weight_sums(record: OptimizerRecord | None) -> list[float]:
     """Return the sums of a few of an optimizer's weights: another change than its step's shows there."""
     return [float(each.detach().sum()) for each in record.followed()] if record is not None else []
 
 
-def _trains_all(history: WatchHistory, record: OptimizerRecord) -> bool:
+def _is_only_optimizer_of_models(history: WatchHistory, record: OptimizerRecord) -> bool:
     """Tell a run of one optimizer that trains, from the start, each model that is applied: nobody is to be fooled."""
     held = {id(each) for each in record.parameters()}
     models = [list(each.parameters()) for each in history.models]
-    alone = all(each is record for each in history.stepping()) and not history.loaded
+    alone = all(each is record for each in history.stepped_optimizers()) and not history.loaded
     return alone and all(any(id(each) in held for each in weights) for weights in models if weights)

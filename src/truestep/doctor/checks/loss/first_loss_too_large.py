@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.runtime.looking import watched_on_host
+from truestep.doctor.runtime.looking import is_readable_without_sync
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class FirstLossTooLarge(Watcher):
         if (
             classes < 2
             or history.num_steps
-            or not watched_on_host(loss.value)
+            or not is_readable_without_sync(loss.value)
             or loss.options.get("reduction") == "sum"
         ):
             return

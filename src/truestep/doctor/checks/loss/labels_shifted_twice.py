@@ -21,7 +21,7 @@ _MOST = 8  # losses and applications of one step that are kept
 _STEPS = 3  # that are looked at: a sequence may repeat by chance, and be told from no shift
 
 
-class _Asked(NamedTuple):
+class _LossTargets(NamedTuple):
     targets: Tensor
     ignored: int
 
@@ -81,13 +81,13 @@ class LabelsShiftedTwice(Watcher):
 
     def __init__(self) -> None:
         self._left = _STEPS
-        self._asked: deque[_Asked] = deque(maxlen=_MOST)
+        self._asked: deque[_LossTargets] = deque(maxlen=_MOST)
         self._given: deque[_GivenSequence] = deque(maxlen=_MOST)
 
     def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
         """Keep the targets of a cross entropy."""
         if self._left and loss.name in ("cross_entropy", "nll_loss") and not loss.target.is_floating_point():
-            self._asked.append(_Asked(loss.target.detach(), loss.options.get("ignore_index", -100)))
+            self._asked.append(_LossTargets(loss.target.detach(), loss.options.get("ignore_index", -100)))
 
     def on_forward(self, history: WatchHistory, forward: ForwardCall) -> None:
         """Keep the symbols that a model was given."""
@@ -97,14 +97,16 @@ class LabelsShiftedTwice(Watcher):
 
         for _, symbols in symbols_given_to(forward)[:1]:
             self._given.append(
-                _GivenSequence(symbols, forward.place, forward.called, _is_given_next(forward, symbols))
+                _GivenSequence(
+                    symbols, forward.place, forward.called, _is_given_shifted_labels(forward, symbols)
+                )
             )
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report targets two places ahead, in a step that asks for no next symbol, too: heads for several places ask for both."""
-        if not self._left or not history.in_window:
+        if not self._left or not history.is_in_first_steps:
             return
-        ahead = {number: given for given in self._given for number in self._places(given)}
+        ahead = {number: given for given in self._given for number in self._target_offsets(given)}
         self._asked.clear()
         self._given.clear()
         self._left = 0 if ahead else self._left - 1
@@ -119,17 +121,17 @@ class LabelsShiftedTwice(Watcher):
                 {"model": seen.called, "symbols": tuple(seen.symbols.shape)},
             )
 
-    def _places(self, given: _GivenSequence) -> Iterator[int]:
-        from truestep.doctor.runtime.sequences import places_ahead
+    def _target_offsets(self, given: _GivenSequence) -> Iterator[int]:
+        from truestep.doctor.runtime.sequences import target_shift
 
         for asked in self._asked:
-            found = places_ahead(given.symbols, 1, asked.targets, asked.ignored)
+            found = target_shift(given.symbols, 1, asked.targets, asked.ignored)
             if found is not None:
                 yield found
 
 
-def _is_given_next(forward: ForwardCall, symbols: Tensor) -> bool:
+def _is_given_shifted_labels(forward: ForwardCall, symbols: Tensor) -> bool:
     """Tell a model that is given each next symbol beside the symbols: its labels, shifted by hand."""
-    from truestep.doctor.runtime.sequences import numbered_batches, places_ahead
+    from truestep.doctor.runtime.sequences import integer_batches, target_shift
 
-    return any(places_ahead(symbols, 1, each, -100) == 1 for _, each in numbered_batches(forward))
+    return any(target_shift(symbols, 1, each, -100) == 1 for _, each in integer_batches(forward))

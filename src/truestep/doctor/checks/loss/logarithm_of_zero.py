@@ -10,7 +10,7 @@ from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.batches import num_rows
-from truestep.doctor.source.behind import calls_with_graph, is_model, is_without_grad
+from truestep.doctor.source.behind import calls_with_graph, is_model_call, is_without_grad
 from truestep.doctor.source.losses import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part, receiver_of, walk
@@ -63,12 +63,14 @@ class LogarithmOfZero(SourceCheck):
             if inner is None or not found or not found <= {"softmax", "sigmoid", "abs"}:
                 continue
             is_right = (
-                _is_bounded(module, inner) or _is_forgiven(module, call) or is_never_taken(module, call)
+                _is_bounded_input(module, inner)
+                or _is_infinity_harmless(module, call)
+                or is_never_taken(module, call)
             )
             if self._is_tensor(module, inner, found) and not is_right:
                 made = " or ".join(sorted(str(each) for each in found))
                 # without a way back it spoils a figure, and no weight
-                is_small = _has_no_way_back(module, call, inner) or _is_of_few(module, call)
+                is_small = _has_no_gradient(module, call, inner) or _is_of_few_literal_rows(module, call)
                 severity = ADVICE if is_small else RISK
                 yield At(call, f"log of the result of {made}, which can be 0: -inf, then NaN.", severity)
 
@@ -84,9 +86,9 @@ class LogarithmOfZero(SourceCheck):
         )
 
 
-def _has_no_way_back(module: SourceModule, call: ast.Call, inner: ast.expr) -> bool:
+def _has_no_gradient(module: SourceModule, call: ast.Call, inner: ast.expr) -> bool:
     """Tell a logarithm under `no_grad`, and one of what comes from there alone, such as a teacher's shares."""
-    if is_without_grad(module, call) or _is_a_figure(module, call):
+    if is_without_grad(module, call) or _is_only_reported(module, call):
         return True
     values = [inner, *last_operands(module, inner)]
     reads = [
@@ -94,11 +96,11 @@ def _has_no_way_back(module: SourceModule, call: ast.Call, inner: ast.expr) -> b
     ]
     made = [binding.node for read in reads for binding in module.resolver.reaching(read)]
     return any(is_without_grad(module, each) for each in made) and not any(
-        is_model(module, each) for each in calls_with_graph(module, inner)
+        is_model_call(module, each) for each in calls_with_graph(module, inner)
     )
 
 
-def _is_of_few(module: SourceModule, call: ast.Call) -> bool:
+def _is_of_few_literal_rows(module: SourceModule, call: ast.Call) -> bool:
     """Tell a loss over rows that are written out, so few that no model of them comes to 0."""
     names = [each for each in walk(module.statement(call)) if isinstance(each, ast.Name)]
     made = [each for name in names for each in module.definitions(name) if isinstance(each, ast.Call)]
@@ -106,13 +108,13 @@ def _is_of_few(module: SourceModule, call: ast.Call) -> bool:
     return any((num_rows(module, each) or _FEW) < _FEW for each in written)
 
 
-def _is_a_figure(module: SourceModule, call: ast.Call) -> bool:
+def _is_only_reported(module: SourceModule, call: ast.Call) -> bool:
     """Tell `(p * p.log()).sum().item()`: a number to look at, from which nothing goes backward."""
     around = itertools.takewhile(lambda each: not isinstance(each, ast.stmt), module.ancestors(call))
     return any(isinstance(each, ast.expr) and loses_graph(each) for each in around)
 
 
-def _is_bounded(module: SourceModule, shares: ast.expr) -> bool:
+def _is_bounded_input(module: SourceModule, shares: ast.expr) -> bool:
     """Tell the softmax or the sigmoid of what lies between -1 and 1 already: a softmax again, or `torch.rand(3)`."""
     behind = list(last_operands(module, shares))
     return bool(behind) and all(
@@ -121,7 +123,7 @@ def _is_bounded(module: SourceModule, shares: ast.expr) -> bool:
     )
 
 
-def _is_forgiven(module: SourceModule, call: ast.Call) -> bool:
+def _is_infinity_harmless(module: SourceModule, call: ast.Call) -> bool:
     """Tell a logarithm without a way back that is read by maximum and exp alone: its -inf gives their limits."""
     statement = module.statement(call)
     target = statement.targets[0] if isinstance(statement, ast.Assign) and statement.value is call else None

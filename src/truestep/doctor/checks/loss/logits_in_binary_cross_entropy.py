@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
-from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, last_operations
 
@@ -52,7 +52,7 @@ class LogitsInBinaryCrossEntropy(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report one whose input was made by something that gives no probabilities, on every path."""
-        for call in losses_of(module, "binary_cross_entropy"):
+        for call in loss_calls(module, "binary_cross_entropy"):
             given = argument(call, 0, "input")
             operations = last_operations(module, given) if given is not None else set()
             if operations and operations <= NO_PROBABILITIES:

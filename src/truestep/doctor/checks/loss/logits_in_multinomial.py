@@ -8,8 +8,8 @@ from typing import Any
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, inserted_behind
-from truestep.doctor.source.values import argument, constant, last_operations, literal, seen_through
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, insert_behind
+from truestep.doctor.source.values import argument, constant, last_operations, literal, resolve_expression
 
 
 class LogitsInMultinomial(SourceCheck):
@@ -35,11 +35,11 @@ class LogitsInMultinomial(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an input that is the direct output of a module which does not end in a softmax."""
         for call in module.calls("torch.multinomial"):
-            if (few := _too_few(module, call)) is not None:
+            if (few := _too_few_weights_message(module, call)) is not None:
                 yield At(call, few)
             given = argument(call, 0, "input")
             values = [given] if not isinstance(given, ast.Name) else module.definitions(given)
-            direct = all(each is not None and self._is_output(module, each) for each in values)
+            direct = all(each is not None and self._is_module_output(module, each) for each in values)
             if (
                 given is not None
                 and values
@@ -50,21 +50,21 @@ class LogitsInMultinomial(SourceCheck):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Take the softmax first."""
-        if _too_few(module, node) is not None:
+        if _too_few_weights_message(module, node) is not None:
             return ()
         if not isinstance(node.args[0], (ast.Name, ast.Call, ast.Attribute, ast.Subscript)):
             raise SourceRewriteError
-        return [inserted_behind(module, node.args[0], ".softmax(-1)")]
+        return [insert_behind(module, node.args[0], ".softmax(-1)")]
 
-    def _is_output(self, module: SourceModule, node: ast.expr) -> bool:
+    def _is_module_output(self, module: SourceModule, node: ast.expr) -> bool:
         while isinstance(node, ast.Subscript):
             node = node.value
         return isinstance(node, ast.Call) and module.kind(node.func) in ("module", "ddp")
 
 
-def _too_few(module: SourceModule, call: ast.Call) -> str | None:
+def _too_few_weights_message(module: SourceModule, call: ast.Call) -> str | None:
     """Say so where more is drawn than there are weights above zero: an index of weight zero is given then."""
-    made = seen_through(module, argument(call, 0, "input"))
+    made = resolve_expression(module, argument(call, 0, "input"))
     given = made.args[0] if isinstance(made, ast.Call) and made.args else None
     number, again = literal(module, argument(call, 1, "num_samples")), argument(call, 2, "replacement")
     if not isinstance(made, ast.Call) or module.qualify(made.func) not in functions("takes numbers over"):

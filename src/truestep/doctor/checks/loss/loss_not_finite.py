@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import BUG
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.runtime.looking import watched_on_host
+from truestep.doctor.runtime.looking import is_readable_without_sync
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -49,7 +49,11 @@ class LossNotFinite(Watcher):
         ignored = loss.options.get("ignore_index", -100)
         if loss.name not in ("cross_entropy", "nll_loss") or loss.target.is_floating_point():
             return
-        if loss.target.numel() and watched_on_host(loss.target) and bool((loss.target == ignored).all()):
+        if (
+            loss.target.numel()
+            and is_readable_without_sync(loss.target)
+            and bool((loss.target == ignored).all())
+        ):
             self.is_explained = True
             evidence = {"targets": loss.target.numel(), "ignore_index": ignored}
             text = f"All {loss.target.numel()} targets are ignored: the loss is NaN."
@@ -60,17 +64,17 @@ class LossNotFinite(Watcher):
     ) -> Observations:
         """Read it at once on the host; keep the answer of a device for later."""
         for tensor in tensors:
-            if not watched_on_host(tensor):
+            if not is_readable_without_sync(tensor):
                 self.waiting.append((tensor.detach().isfinite().all(), place, history.num_steps + 1))
             elif not self.is_explained and not bool(tensor.detach().isfinite().all()):
-                yield self._saw(place, history.num_steps + 1)
+                yield self._not_finite_observation(place, history.num_steps + 1)
         self.is_explained = False
 
     def on_finish(self, history: WatchHistory) -> Observations:
         """Read what is known by now."""
         for finite, place, step in self.waiting:
             if not bool(finite):
-                yield self._saw(place, step)
+                yield self._not_finite_observation(place, step)
 
-    def _saw(self, place: Place, step: int) -> Observation:
+    def _not_finite_observation(self, place: Place, step: int) -> Observation:
         return Observation(place, f"The loss is not finite at step {step}.", BUG, {"step": step})

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import receiver_of, walk
-from truestep.doctor.source.values import argument, constant, last_operations, seen_through
+from truestep.doctor.source.values import argument, constant, last_operations, resolve_expression
 
 _PROBABILITIES = re.compile(r"(^|_)(probs?|probabilit(y|ies)|policy_probs)(_|$)", re.IGNORECASE)
 _NOT = re.compile(r"log|ratio|dropout|drop|old|behavio", re.IGNORECASE)
@@ -42,20 +42,20 @@ class MeanOfExpectation(SourceCheck):
         """Report a mean over all, or over the last axis, of a product with probabilities."""
         if "softmax" not in module.text and "prob" not in module.text:
             return
-        for call, value in _means(module):
-            product = seen_through(module, value)
+        for call, value in _means_over_classes(module):
+            product = resolve_expression(module, value)
             if isinstance(product, ast.UnaryOp):
                 product = product.operand
             if isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult):
                 left, right = product.left, product.right
                 for one, other in ((left, right), (right, left)):
-                    if _is_distribution(module, one) and _varies(other):
+                    if _is_distribution(module, one) and _has_value_per_class(other):
                         text = f"Weighted with {ast.unparse(one)!r}, and averaged: an expectation is a sum."
                         yield At(call, text, RISK)
                         break
 
 
-def _means(module: SourceModule) -> Iterator[tuple[ast.Call, ast.expr]]:
+def _means_over_classes(module: SourceModule) -> Iterator[tuple[ast.Call, ast.expr]]:
     """Yield the means over all axes or the last, with what they are of."""
     calls = [(call, call.args[0], 1) for call in module.calls("torch.mean") if call.args]
     calls += [
@@ -71,7 +71,7 @@ def _means(module: SourceModule) -> Iterator[tuple[ast.Call, ast.expr]]:
 
 def _is_distribution(module: SourceModule, node: ast.expr) -> bool:
     """Tell what a softmax gave, the exponential of its logarithm, or what is named as probabilities of everything."""
-    made = seen_through(module, node)
+    made = resolve_expression(module, node)
     name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
     operations = last_operations(module, node)
     if operations == {"softmax"}:
@@ -82,7 +82,7 @@ def _is_distribution(module: SourceModule, node: ast.expr) -> bool:
     return bool(name) and bool(_PROBABILITIES.search(name)) and name.endswith("s") and not _NOT.search(name)
 
 
-def _varies(node: ast.expr) -> bool:
+def _has_value_per_class(node: ast.expr) -> bool:
     """Tell a value for each class from a factor of all."""
     return not isinstance(node, ast.Constant) and any(
         isinstance(each, (ast.Call, ast.Name)) for each in walk(node)

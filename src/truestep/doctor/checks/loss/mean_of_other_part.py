@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
-from truestep.doctor.source.values import argument, behind, constant
+from truestep.doctor.source.names import dotted_name
+from truestep.doctor.source.values import argument, calls_behind, constant
 
 _SUMS = operations(numbers="kept home moved averaged") | {"reduce", "rearrange"}
 _COUNTS = ("sum", "count_nonzero")
@@ -46,15 +46,18 @@ class MeanOfOtherPart(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a quotient whose sum leaves out the entries that its divisor counts."""
         for node in module.all(ast.BinOp):
-            if isinstance(node.op, ast.Div) and (left_out := _left_out(module, node.left)) is not None:
-                if left_out in set(_counted(module, node.right)):
+            if (
+                isinstance(node.op, ast.Div)
+                and (left_out := _mask_of_zeroed_entries(module, node.left)) is not None
+            ):
+                if left_out in set(_masks_counted(module, node.right)):
                     name = left_out[0]
                     counted = f"those of {name!r}" if left_out[1] else f"those outside of {name!r}"
                     text = f"The sum leaves out {counted}, and is divided by their number: is the mask the wrong way round?"
                     yield At(node, text, RISK)
 
 
-def _left_out(module: SourceModule, node: ast.expr) -> tuple[str, bool] | None:
+def _mask_of_zeroed_entries(module: SourceModule, node: ast.expr) -> tuple[str, bool] | None:
     """Return the mask, and whether it holds there, of the entries that a sum was made without."""
     for _ in range(_MOST_STEPS):
         if isinstance(node, ast.Name):
@@ -64,14 +67,14 @@ def _left_out(module: SourceModule, node: ast.expr) -> tuple[str, bool] | None:
             node = values[0]
         if not isinstance(node, ast.Call):
             return None
-        name, is_method = _called(node), isinstance(node.func, ast.Attribute)
+        name, is_method = _called_name(node), isinstance(node.func, ast.Attribute)
         if name in _FILLS and constant(argument(node, 1, "value")) == 0:
-            return _part(argument(node, 0, "mask"))
+            return _mask_name_and_sign(argument(node, 0, "mask"))
         if name == "where" and len(node.args) > 1 and constant(node.args[1]) == 0:
-            return _part(node.args[0])
+            return _mask_name_and_sign(node.args[0])
         if name not in _SUMS:
             return None
-        is_of_library = isinstance(node.func, ast.Attribute) and dotted(node.func.value) in (
+        is_of_library = isinstance(node.func, ast.Attribute) and dotted_name(node.func.value) in (
             "torch",
             "F",
             "einops",
@@ -88,35 +91,39 @@ def _left_out(module: SourceModule, node: ast.expr) -> tuple[str, bool] | None:
     return None
 
 
-def _counted(module: SourceModule, node: ast.expr) -> Iterator[tuple[str, bool]]:
+def _masks_counted(module: SourceModule, node: ast.expr) -> Iterator[tuple[str, bool]]:
     """Yield what a divisor counts the entries of."""
-    for call in (*behind(module, node), node):
+    for call in (*calls_behind(module, node), node):
         above = module.home(call).parents[call]
         while isinstance(above, (ast.Attribute, ast.Call)):
             above = module.home(call).parents[above]
         if isinstance(above, ast.BinOp) and isinstance(above.op, ast.Sub):
             continue  # `len(target) - ignored.sum().item()` counts the others
-        if isinstance(call, ast.Call) and _called(call) in _COUNTS and isinstance(call.func, ast.Attribute):
-            given = call.func.value if dotted(call.func.value) != "torch" else argument(call, 0, "input")
-            if (part := _part(given)) is not None:
+        if (
+            isinstance(call, ast.Call)
+            and _called_name(call) in _COUNTS
+            and isinstance(call.func, ast.Attribute)
+        ):
+            given = call.func.value if dotted_name(call.func.value) != "torch" else argument(call, 0, "input")
+            if (part := _mask_name_and_sign(given)) is not None:
                 yield part
 
 
-def _part(mask: ast.expr | None) -> tuple[str, bool] | None:
+def _mask_name_and_sign(mask: ast.expr | None) -> tuple[str, bool] | None:
     """Return the name of a mask, and whether what is meant is where it holds."""
     if isinstance(mask, ast.UnaryOp) and isinstance(mask.op, (ast.Invert, ast.Not)):
-        inner = _part(mask.operand)
+        inner = _mask_name_and_sign(mask.operand)
         return None if inner is None else (inner[0], not inner[1])
     while isinstance(mask, ast.Call) and isinstance(mask.func, ast.Attribute):
         if mask.func.attr == "logical_not":
-            return _part(ast.UnaryOp(ast.Invert(), mask.func.value))
+            return _mask_name_and_sign(ast.UnaryOp(ast.Invert(), mask.func.value))
         mask = mask.func.value
     while isinstance(mask, ast.Subscript):
         mask = mask.value
-    name = dotted(mask) if mask is not None else None
+    name = dotted_name(mask) if mask is not None else None
     return None if name is None else (name, True)
 
 
-def _called(call: ast.Call) -> str:
+def _called_name(call: ast.Call) -> str:
     """Return a function's or a method's name, whatever it is a method of."""
     return str(getattr(call.func, "attr", getattr(call.func, "id", "")))

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted_name, walk
 from truestep.doctor.source.values import argument, constant, value_origins
 
 _DEVIATION = re.compile(r"(^|_)(std|stds|sigma|stdev|stddev)(_|\d|$)", re.IGNORECASE)
@@ -49,20 +49,20 @@ class NoiseNotNormal(SourceCheck):
             if isinstance(node.op, ast.Add):
                 for each in (node.left, node.right):
                     if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult):
-                        yield from self._product(module, each)
+                        yield from self._check_noise_product(module, each)
 
-        yield from _other_noise(module)
+        yield from _find_losses_against_new_noise(module)
 
-    def _product(self, module: SourceModule, product: ast.BinOp) -> Iterator[At]:
+    def _check_noise_product(self, module: SourceModule, product: ast.BinOp) -> Iterator[At]:
         for noise, deviation in ((product.left, product.right), (product.right, product.left)):
-            if not self._is_uniform(module, noise):
+            if not self._is_uniform_noise(module, noise):
                 continue
             if self._is_deviation(module, deviation):
                 yield At(product, _TEXT)
-            elif _is_given_with_its_mean(module, product, deviation):
+            elif _is_returned_with_mean(module, product, deviation):
                 yield At(product, _TEXT, RISK)
 
-    def _is_uniform(self, module: SourceModule, node: ast.expr) -> bool:
+    def _is_uniform_noise(self, module: SourceModule, node: ast.expr) -> bool:
         made = [each for each in value_origins(module, node) if isinstance(each, ast.Call)]
         return bool(made) and all(
             module.qualify(each.func) in ("torch.rand", "torch.rand_like") for each in made
@@ -71,7 +71,7 @@ class NoiseNotNormal(SourceCheck):
     def _is_deviation(self, module: SourceModule, node: ast.expr) -> bool:
         """Tell `exp(0.5 * logvar)`, `exp(logvar / 2)`, `logvar.mul(0.5).exp()`, and the root of `1 - x`."""
         for each in value_origins(module, node):
-            if _is_root_of_rest(module, each):
+            if _is_root_of_one_minus(module, each):
                 return True
             if isinstance(each, ast.Call):
                 text = ast.unparse(each)
@@ -81,48 +81,48 @@ class NoiseNotNormal(SourceCheck):
         return False
 
 
-def _other_noise(module: SourceModule) -> Iterator[At]:
+def _find_losses_against_new_noise(module: SourceModule) -> Iterator[At]:
     """Report a loss against noise of the batch's shape that nothing else uses, of an input with noise of its own."""
-    for call in losses_of(module, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
+    for call in loss_calls(module, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
         pair = argument(call, 0, "input"), argument(call, 1, "target")
         for target, answer in (pair, pair[::-1]):
             if target is None or answer is None:
                 continue
-            drawn = [each for each in value_origins(module, target) if _is_noise_of_batch(module, each)]
-            readers = module.reads(dotted(target) or "") if isinstance(target, ast.Name) else [target]
+            drawn = [each for each in value_origins(module, target) if _is_noise_of_batch_shape(module, each)]
+            readers = module.reads(dotted_name(target) or "") if isinstance(target, ast.Name) else [target]
             shared = (
                 [each for each in readers if each is not target and drawn[0] in module.definitions(each)]
                 if drawn
                 else []
             )
-            own = _noise_in(module, answer, 4)
+            own = _noise_draws_in(module, answer, 4)
             if drawn and not shared and own and drawn[0] not in own:
                 yield At(call, "The target is noise that was drawn anew: the input holds other noise.", RISK)
 
 
-def _noise_in(module: SourceModule, node: ast.expr, depth: int) -> list[ast.AST]:
+def _noise_draws_in(module: SourceModule, node: ast.expr, depth: int) -> list[ast.AST]:
     """Return the draws that go into a value, as far as names lead."""
-    found = [each for each in walk(node) if _is_noise_of_batch(module, each)]
+    found = [each for each in walk(node) if _is_noise_of_batch_shape(module, each)]
     names = [each for each in walk(node) if isinstance(each, ast.Name)] if depth else []
     made = [value for each in names for value in module.definitions(each) if value is not None]
-    return found + [each for value in made for each in _noise_in(module, value, depth - 1)]
+    return found + [each for value in made for each in _noise_draws_in(module, value, depth - 1)]
 
 
-def _is_noise_of_batch(module: SourceModule, node: ast.AST | None) -> bool:
+def _is_noise_of_batch_shape(module: SourceModule, node: ast.AST | None) -> bool:
     """Tell `torch.randn_like(x)` and `torch.randn(x.shape)`: a shape of literals is often a toy's whole data."""
     name = module.qualify(node.func) if isinstance(node, ast.Call) else None
     shaped = name == "torch.randn" and node is not None and _SHAPED.search(ast.unparse(node))
     return name == "torch.randn_like" or bool(shaped)
 
 
-def _is_root_of_rest(module: SourceModule, node: ast.expr | None) -> bool:
+def _is_root_of_one_minus(module: SourceModule, node: ast.expr | None) -> bool:
     """Tell `(1 - alpha).sqrt()`, by which a diffusion weights its noise."""
-    inner = _inner_of_root(module, node)
+    inner = _argument_of_root(module, node)
     made = [inner, *value_origins(module, inner)] if inner is not None else []
-    return any(_rest_of(each) is not None for each in made)
+    return any(_subtrahend_from_one(each) is not None for each in made)
 
 
-def _is_given_with_its_mean(module: SourceModule, product: ast.BinOp, deviation: ast.expr) -> bool:
+def _is_returned_with_mean(module: SourceModule, product: ast.BinOp, deviation: ast.expr) -> bool:
     """Tell `mean + noise * std` where one call gave both, and the second is called a deviation."""
     total = module.parents[product]
     assert isinstance(total, ast.BinOp)
@@ -137,7 +137,7 @@ def _is_given_with_its_mean(module: SourceModule, product: ast.BinOp, deviation:
     return bool(first) and {each.node for each in first} == {each.node for each in second}
 
 
-def _inner_of_root(module: SourceModule, node: ast.expr | None) -> ast.expr | None:
+def _argument_of_root(module: SourceModule, node: ast.expr | None) -> ast.expr | None:
     """Return x of `torch.sqrt(x)`, `x.sqrt()` and `x ** 0.5`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and constant(node.right) == 0.5:
         return node.left
@@ -148,7 +148,7 @@ def _inner_of_root(module: SourceModule, node: ast.expr | None) -> ast.expr | No
     return node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "sqrt" else None
 
 
-def _rest_of(node: ast.expr | None) -> ast.expr | None:
+def _subtrahend_from_one(node: ast.expr | None) -> ast.expr | None:
     """Return x of `1 - x`."""
     is_difference = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
     return node.right if is_difference and constant(node.left) in (1, 1.0) else None  # type: ignore[union-attr]

@@ -9,9 +9,9 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.once import each_once
-from truestep.doctor.source.outputs import is_softmax, named_already, num_outputs
+from truestep.doctor.source.names import dotted_name, walk
+from truestep.doctor.source.once import walk_each_once
+from truestep.doctor.source.outputs import is_softmax, is_softmax_already_named, num_outputs
 from truestep.doctor.source.values import argument, constant, literal
 
 LAYERS = functions("is a softmax layer")
@@ -52,54 +52,56 @@ class OneOutputAsClasses(SourceCheck):
         for call in module.all(ast.Call):
             name = module.qualify(call.func) or ""
             if name == "torch.nn.Sequential":
-                yield from self._layers(module, call)
-            elif (found := _operation(module, call)) is not None:
-                yield from self._over_one(module, call, *found)
+                yield from self._check_sequential_layers(module, call)
+            elif (found := _input_axis_and_name(module, call)) is not None:
+                yield from self._check_single_output(module, call, *found)
 
-    def _over_one(
+    def _check_single_output(
         self, module: SourceModule, call: ast.Call, given: ast.expr, dim: ast.expr | None, made: str
     ) -> Iterator[At | Unsure]:
         axis = constant(dim)
-        if axis not in (1, -1) or named_already(module, given) or num_outputs(module, given) != 1:
+        if axis not in (1, -1) or is_softmax_already_named(module, given) or num_outputs(module, given) != 1:
             return
-        if axis == 1 and made == "softmax" and _weighs_positions(module, call):
+        if axis == 1 and made == "softmax" and _is_attention(module, call):
             yield Unsure(call, "axis 1 may be the steps of a sequence, over which the weights are taken")
             return
-        if _is_counted_first(module, call):
+        if _is_under_count_test(module, call):
             yield Unsure(call, "a test around it counts classes or outputs")
             return
         always = "0" if made != "softmax" else "1"
         inside = module.enclosing(call, ast.ClassDef) is not None
-        unclear = axis == 1 and inside and not _is_flattened(module, call)
+        unclear = axis == 1 and inside and not _is_input_flattened(module, call)
         text = f"The model has one output: this {made} is always {always}."
         yield At(call, text, RISK if unclear else BUG)
 
-    def _layers(self, module: SourceModule, call: ast.Call) -> Iterator[At | Unsure]:
+    def _check_sequential_layers(self, module: SourceModule, call: ast.Call) -> Iterator[At | Unsure]:
         for before, layer in zip(call.args, call.args[1:], strict=False):
             if not (isinstance(before, ast.Call) and isinstance(layer, ast.Call)):
                 continue
-            if module.qualify(layer.func) in LAYERS and _gives_one(module, before):
+            if module.qualify(layer.func) in LAYERS and _is_linear_with_one_output(module, before):
                 over_rows = literal(module, argument(layer, 0, "dim")) == 1
-                if over_rows and _weighs_positions(module, call):
+                if over_rows and _is_attention(module, call):
                     yield Unsure(layer, "axis 1 may be the steps of a sequence, over which weights are taken")
                 else:
                     yield At(layer, "A softmax over one output is always 1: use nn.Sigmoid().")
 
 
-def _is_counted_first(module: SourceModule, call: ast.Call) -> bool:
+def _is_under_count_test(module: SourceModule, call: ast.Call) -> bool:
     """Tell `if len(y.unique()) > 2:` and `if out.shape[1] > 1:` around: of one output another arm is taken."""
     tests = [each.test for each in module.ancestors(call) if isinstance(each, (ast.If, ast.IfExp))]
     compared = [each for test in tests for each in walk(test) if isinstance(each, ast.Compare)]
     return any(_COUNTS.search(ast.unparse(each)) for each in compared)
 
 
-def _operation(module: SourceModule, call: ast.Call) -> tuple[ast.expr, ast.expr | None, str] | None:
+def _input_axis_and_name(
+    module: SourceModule, call: ast.Call
+) -> tuple[ast.expr, ast.expr | None, str] | None:
     """Return (its input, its axis, its name) for a softmax or argmax: a function, a method or a layer."""
     name = module.qualify(call.func) or ""
     if name.startswith("torch.nn.") and not name.startswith("torch.nn.functional."):
         return None  # the layer is made here
     last = (name if name.startswith("torch.") else getattr(call.func, "attr", "")).rsplit(".", 1)[-1]
-    if last in ("argmax", "softmax", "log_softmax") or (last == "max" and _takes_index(module, call)):
+    if last in ("argmax", "softmax", "log_softmax") or (last == "max" and _is_max_index_read(module, call)):
         made = "index of the largest" if last == "max" else last
         free = name.startswith("torch.")
         given = call.args[0] if free and call.args else getattr(call.func, "value", None)
@@ -109,7 +111,7 @@ def _operation(module: SourceModule, call: ast.Call) -> tuple[ast.expr, ast.expr
     return None
 
 
-def _takes_index(module: SourceModule, given: ast.expr) -> bool:
+def _is_max_index_read(module: SourceModule, given: ast.expr) -> bool:
     """Tell whether the second of the two that a maximum gives is read: `[1]`, `.indices`, `_, pred = ...`."""
     match module.parents[given]:
         case ast.Subscript(slice=index):
@@ -117,23 +119,23 @@ def _takes_index(module: SourceModule, given: ast.expr) -> bool:
         case ast.Attribute(attr=name):
             return name == "indices"
         case ast.Assign(targets=[ast.Tuple(elts=[first, second])]):
-            return dotted(first) == "_" or bool(module.reads(dotted(second) or ""))
+            return dotted_name(first) == "_" or bool(module.reads(dotted_name(second) or ""))
         case ast.Assign(targets=[ast.Name(id=name)]):
             scope = module.scope(given)
             return any(
-                _takes_index(module, each) for each in module.reads(name) if module.scope(each) is scope
+                _is_max_index_read(module, each) for each in module.reads(name) if module.scope(each) is scope
             )
     return False
 
 
-def _gives_one(module: SourceModule, layer: ast.Call) -> bool:
+def _is_linear_with_one_output(module: SourceModule, layer: ast.Call) -> bool:
     return (
         module.qualify(layer.func) == "torch.nn.Linear"
         and literal(module, argument(layer, 1, "out_features")) == 1
     )
 
 
-def _is_flattened(module: SourceModule, node: ast.expr) -> bool:
+def _is_input_flattened(module: SourceModule, node: ast.expr) -> bool:
     """Tell whether the function around makes matrices of its input: `x.view(len(x), -1)`, `x.flatten(1)`."""
     function = module.scope(node)
     shapers = [*module.method_calls("view", "reshape"), *module.method_calls("flatten")]
@@ -144,7 +146,7 @@ def _is_flattened(module: SourceModule, node: ast.expr) -> bool:
     )
 
 
-def _weighs_positions(module: SourceModule, node: ast.expr) -> bool:
+def _is_attention(module: SourceModule, node: ast.expr) -> bool:
     """Tell an attention over the steps of a sequence from classes: by what it is called or multiplied with."""
     around = [
         each.name for each in module.ancestors(node) if isinstance(each, (ast.ClassDef, ast.FunctionDef))
@@ -155,7 +157,9 @@ def _weighs_positions(module: SourceModule, node: ast.expr) -> bool:
     if any(_WEIGHS.search(text) for text in [*around, *named, ast.unparse(node)]):
         return True
     uses = [node, *(use for name in named for use in module.reads(name))]
-    return any(_is_factor(module, use) for use in each_once(uses, lambda use: _reads_of_result(module, use)))
+    return any(
+        _is_multiplied(module, use) for use in walk_each_once(uses, lambda use: _reads_of_result(module, use))
+    )
 
 
 def _reads_of_result(module: SourceModule, node: ast.expr) -> list[ast.expr]:
@@ -165,7 +169,7 @@ def _reads_of_result(module: SourceModule, node: ast.expr) -> list[ast.expr]:
     return [*module.reads(ast.unparse(kept.targets[0]))] if isinstance(kept, ast.Assign) else []
 
 
-def _is_factor(module: SourceModule, node: ast.expr) -> bool:
+def _is_multiplied(module: SourceModule, node: ast.expr) -> bool:
     """Tell whether a value, or what a layer of that name gives, is multiplied with something."""
     outer = module.parents[node]
     if isinstance(outer, ast.Call) and outer.func is node:

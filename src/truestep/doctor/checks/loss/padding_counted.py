@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.collating import batch_origins
-from truestep.doctor.source.losses import constructor_of, losses_of, reduction_of
+from truestep.doctor.source.losses import loss_calls, loss_layer_constructor, loss_reduction
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, names_in
+from truestep.doctor.source.names import dotted_name, names_in
 from truestep.doctor.source.questions import own_identifiers
 from truestep.doctor.source.values import argument, is_call_of, literal
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -88,21 +88,29 @@ class PaddingCounted(SourceCheck, Watcher):
         A mask of something else, such as attention's, says nothing about the loss.
         """
         told: set[ast.AST] = set()
-        for loss in losses_of(module, "cross_entropy", "nll_loss"):
+        for loss in loss_calls(module, "cross_entropy", "nll_loss"):
             target = argument(loss, 1, "target")
-            if target is None or _leaves_out(module, loss):
+            if target is None or _ignores_padding(module, loss):
                 continue
             origins = batch_origins(module, target)
-            made = origins.made if origins.is_whole else _by_name(module, target)
+            made = origins.made if origins.is_whole else _paddings_named_as_targets(module, target)
             for call in made:
-                if is_call_of(module, call, _PAD) and _counts(module, call) and call not in told:
+                if (
+                    is_call_of(module, call, _PAD)
+                    and _is_padding_not_ignored(module, call)
+                    and call not in told
+                ):
                     told.add(call)
-                    yield At(self._place(module, call, loss), _TEXT, RISK)
+                    yield At(self._reported_node(module, call, loss), _TEXT, RISK)
 
-    def _place(self, module: SourceModule, padding: ast.expr, loss: ast.Call) -> ast.AST:
+    def _reported_node(self, module: SourceModule, padding: ast.expr, loss: ast.Call) -> ast.AST:
         """Return the padding of targets; the loss where the inputs are padded so too, as of a language model."""
         here = module.home(padding) is module
-        return padding if here and any(_TARGETS.search(each) for each in _names_of(module, padding)) else loss
+        return (
+            padding
+            if here and any(_TARGETS.search(each) for each in _assigned_names(module, padding))
+            else loss
+        )
 
     def __init__(self) -> None:
         self._left = _STEPS
@@ -127,7 +135,7 @@ class PaddingCounted(SourceCheck, Watcher):
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report targets of one value at all places that a mask leaves out, if the loss counts them."""
         asked, given, self._asked, self._given = self._asked, self._given, [], []
-        if not self._left or not history.in_window:
+        if not self._left or not history.is_in_first_steps:
             return
         self._left -= 1
         from truestep.doctor.runtime.padded_targets import padded_targets
@@ -145,14 +153,14 @@ class PaddingCounted(SourceCheck, Watcher):
                 return
 
 
-def _leaves_out(module: SourceModule, loss: ast.Call) -> bool:
+def _ignores_padding(module: SourceModule, loss: ast.Call) -> bool:
     """Tell a loss that is told what to ignore, weighs the classes, or is masked behind its call."""
-    made = constructor_of(module, loss) or loss
+    made = loss_layer_constructor(module, loss) or loss
     words = {word.arg for word in made.keywords}
-    return bool(words & {"ignore_index", "weight", None}) or reduction_of(module, loss) == "none"
+    return bool(words & {"ignore_index", "weight", None}) or loss_reduction(module, loss) == "none"
 
 
-def _counts(module: SourceModule, padding: ast.expr) -> bool:
+def _is_padding_not_ignored(module: SourceModule, padding: ast.expr) -> bool:
     """Tell padding by another value than the one that is ignored."""
     assert isinstance(padding, ast.Call)
     value = argument(padding, 2, "padding_value")
@@ -162,23 +170,23 @@ def _counts(module: SourceModule, padding: ast.expr) -> bool:
     return not ignored
 
 
-def _names_of(module: SourceModule, padding: ast.expr) -> list[str]:
-    return [dotted(each) or "" for each in getattr(module.statement(padding), "targets", [])]
+def _assigned_names(module: SourceModule, padding: ast.expr) -> list[str]:
+    return [dotted_name(each) or "" for each in getattr(module.statement(padding), "targets", [])]
 
 
-def _by_name(module: SourceModule, target: ast.expr) -> list[ast.expr]:
+def _paddings_named_as_targets(module: SourceModule, target: ast.expr) -> list[ast.expr]:
     """Return what is padded under the name of targets, for a loss's target that has come a way out of sight."""
     identifiers = own_identifiers(module)
     words = {word.arg for word in module.all(ast.keyword)}
     if not any(_TARGETS.search(word) for word in names_in(target)) or "ignore_index" in words:
         return []
-    if "pack_padded_sequence" in identifiers or _picked(module):
+    if "pack_padded_sequence" in identifiers or _has_mask_selection(module):
         return []
     calls: list[ast.expr] = [*module.calls(_PAD)]
-    return [each for each in calls if any(_TARGETS.search(name) for name in _names_of(module, each))]
+    return [each for each in calls if any(_TARGETS.search(name) for name in _assigned_names(module, each))]
 
 
-def _picked(module: SourceModule) -> bool:
+def _has_mask_selection(module: SourceModule) -> bool:
     """Tell whether a mask picks or fills targets anywhere in the file."""
     indices = [each.slice for each in module.all(ast.Subscript) if not isinstance(each.slice, ast.Constant)]
     filled = {"masked_fill", "masked_fill_", "masked_select", "where"} & own_identifiers(module)

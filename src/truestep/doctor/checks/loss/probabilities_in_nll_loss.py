@@ -8,22 +8,22 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
-from truestep.doctor.library.losses import losses
+from truestep.doctor.library.losses import loss_function_names
 from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.source.activations import activation
-from truestep.doctor.source.behind import calls_with_graph, is_model
-from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.activations import activation_call
+from truestep.doctor.source.behind import calls_with_graph, is_model_call
+from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, renamed
-from truestep.doctor.source.values import argument, behind, last_operations
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, rename_attribute
+from truestep.doctor.source.values import argument, calls_behind, last_operations
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory
 
 ABOVE = 1e-3  # rounding is smaller
-LOSSES = losses(given="log-shares")
+LOSSES = loss_function_names(given="log-shares")
 NOT_LOGARITHMS = operations(numbers="share projected rectified activated")
 
 
@@ -52,7 +52,7 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report one whose input was made by something that is no logarithm."""
         for name in LOSSES:
-            for call in losses_of(module, name):
+            for call in loss_calls(module, name):
                 given = argument(call, 0, "input")
                 operations = last_operations(module, given) if given is not None else set()
                 if operations and operations <= NOT_LOGARITHMS:
@@ -60,15 +60,15 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
                     yield At(
                         call, f"The input of {name} is the result of {made}: it takes log-probabilities."
                     )
-                elif name == "kl_div" and _trains_its_target(module, call):
+                elif name == "kl_div" and _has_gradient_in_target_only(module, call):
                     yield At(call, _TURNED, QUESTION)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Take the logarithm of the softmax."""
-        made = activation(module, node, argument(node, 0, "input"))
+        made = activation_call(module, node, argument(node, 0, "input"))
         if not ast.unparse(made.func).endswith(".softmax"):
             raise SourceRewriteError
-        return [renamed(module, made.func, "log_softmax")]
+        return [rename_attribute(module, made.func, "log_softmax")]
 
     def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Look at the operation that made the input."""
@@ -78,7 +78,11 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
             yield Observation(loss.place, text, evidence=made.evidence())
         elif loss.name == "kl_div" and loss.target.requires_grad and not loss.input.requires_grad:
             yield Observation(loss.place, _TURNED, QUESTION)
-        elif loss.name == "nll_loss" and history.in_window and bool((loss.input.detach() > ABOVE).any()):
+        elif (
+            loss.name == "nll_loss"
+            and history.is_in_first_steps
+            and bool((loss.input.detach() > ABOVE).any())
+        ):
             text = "The input of nll_loss holds numbers above 0, which no log-probability of a class is."
             yield Observation(loss.place, text, RISK, {"largest": float(loss.input.detach().max())})
 
@@ -89,14 +93,14 @@ _TURNED = (
 )
 
 
-def _trains_its_target(module: SourceModule, loss: ast.Call) -> bool:
+def _has_gradient_in_target_only(module: SourceModule, loss: ast.Call) -> bool:
     """Tell a divergence whose target a model computes with its graph, and whose input one computes without."""
     given, target = argument(loss, 0, "input"), argument(loss, 1, "target")
     if (
         given is None
         or target is None
-        or any(is_model(module, each) for each in calls_with_graph(module, given))
+        or any(is_model_call(module, each) for each in calls_with_graph(module, given))
     ):
         return False
-    is_of_model = any(is_model(module, each) for each in behind(module, given))
-    return is_of_model and any(is_model(module, each) for each in calls_with_graph(module, target))
+    is_of_model = any(is_model_call(module, each) for each in calls_behind(module, given))
+    return is_of_model and any(is_model_call(module, each) for each in calls_with_graph(module, target))

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, last_operations
 
@@ -34,7 +34,7 @@ class ReluOnLogits(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loss on logits whose input was made by ReLU on every path."""
-        for call in losses_of(module, "cross_entropy", "binary_cross_entropy_with_logits"):
+        for call in loss_calls(module, "cross_entropy", "binary_cross_entropy_with_logits"):
             given = argument(call, 0, "input")
             operations = last_operations(module, given) if given is not None else set()
             if operations and operations <= {"relu", "relu6", "relu_"}:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Place
-from truestep.doctor.library.losses import losses
+from truestep.doctor.library.losses import loss_function_names
 from truestep.doctor.library.operations import operations
-from truestep.doctor.runtime.bootstraps import differences_behind, nodes_behind, products_behind
+from truestep.doctor.runtime.bootstraps import difference_nodes, graph_nodes_behind, product_table_nodes
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.runtime.signs import operation_of_node, shape_of_node
-from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.shapes import COLUMN, ROW, is_table, row_or_column, row_or_column_with
-from truestep.doctor.source.values import argument, seen_through, value_origins
+from truestep.doctor.source.shapes import COLUMN, ROW, is_meant_table, row_or_column, row_or_column_with
+from truestep.doctor.source.values import argument, resolve_expression, value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _OF_LAYERS = ("Addmm", "Mm", "Linear", "Convolution", "Bmm")
 _MOST = 16  # differences of one step that are kept
 # what turns outputs into predictions; labels beside labels are compared each with each by right
 _DECIDES = operations(numbers="ordered chosen index stepped")
-ELEMENTWISE = losses(target="numbers")
+ELEMENTWISE = loss_function_names(target="numbers")
 
 
 class ShapesBroadcast(SourceCheck, Watcher):
@@ -68,24 +68,24 @@ class ShapesBroadcast(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loss, or a square of a difference, of a row and a column that are both in sight."""
-        for call in losses_of(module, *ELEMENTWISE):
+        for call in loss_calls(module, *ELEMENTWISE):
             given, target = argument(call, 0, "input"), argument(call, 1, "target")
             if given is None or target is None:
                 continue
             are_both_seen = {row_or_column_with(module, each) for each in (given, target)} == {ROW, COLUMN}
-            if are_both_seen or (_has_lost_its_axis(module, given) and _may_be_column(module, target)):
+            if are_both_seen or (_is_squeezed(module, given) and _can_be_column(module, target)):
                 yield At(call, _TEXT, RISK)
         for node in module.all(ast.BinOp):
             if (
                 isinstance(node.op, ast.Sub)
-                and _is_measured(module, node)
-                and _is_mixed(module, node.left, node.right)
-                and not is_table(module, node)
+                and _is_squared_or_absolute(module, node)
+                and _is_row_against_column(module, node.left, node.right)
+                and not is_meant_table(module, node)
             ):
                 yield At(node, _TEXT, RISK)
-        for compared, left, right in _comparisons(module):
-            if _is_mixed(module, left, right) and not any(
-                _is_counted(module, each) for each in (left, right)
+        for compared, left, right in _equality_comparisons(module):
+            if _is_row_against_column(module, left, right) and not any(
+                _is_range_of_indices(module, each) for each in (left, right)
             ):
                 text = "(batch,) is compared with (batch, 1): each prediction with every label."
                 yield At(compared, text, RISK)
@@ -112,19 +112,19 @@ class ShapesBroadcast(SourceCheck, Watcher):
             ):
                 text = f"{first} is compared with {second}: each prediction with every label."
                 yield Observation(origin.place, text, BUG, {"compared": [first, second]})
-        if origin.operation in _DIFFERENCES and _is_square(result) and len(given) == 2:
-            shapes = [] if _is_of_one_value(given) else [tuple(each.shape) for each in given]
+        if origin.operation in _DIFFERENCES and _is_square_with_graph(result) and len(given) == 2:
+            shapes = [] if _is_from_same_storage(given) else [tuple(each.shape) for each in given]
             self._sides.append((result.grad_fn, shapes, origin.place))
-        elif origin.operation in _PRODUCTS and _is_square(result) and _is_column_and_row(given):
+        elif origin.operation in _PRODUCTS and _is_square_with_graph(result) and _is_column_and_row(given):
             row = next(each for each in given if each.ndim == 1)
             self._products.append((result.grad_fn, row, origin.place))
 
     def on_objective(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Report `((output - target) ** 2).mean()`, written by hand, whose difference is larger than both; in any term."""
         for tensor in tensors:
-            for node in differences_behind(tensor.grad_fn):
+            for node in difference_nodes(tensor.grad_fn):
                 known = next((each for each in self._sides if each[0] is node), (node, None, None))
-                found = _outer_difference(node, known[1])
+                found = _shapes_of_outer_difference(node, known[1])
                 if found is not None:
                     given, made = found
                     where = known[2] or history.origins.nearest(tensor, "sub", "rsub") or place
@@ -132,26 +132,26 @@ class ShapesBroadcast(SourceCheck, Watcher):
                         f"A difference broadcasts {given} to {made}: every prediction against every target."
                     )
                     yield Observation(where, text, BUG, {"prediction": given, "difference": made})
-            yield from self._products_in(history, tensor)
+            yield from self._check_products_in(history, tensor)
         self._sides.clear()
         self._products.clear()
 
-    def _products_in(self, history: WatchHistory, tensor: Tensor) -> Observations:
-        nodes = [*products_behind(tensor.grad_fn)] if self._products else []
+    def _check_products_in(self, history: WatchHistory, tensor: Tensor) -> Observations:
+        nodes = [*product_table_nodes(tensor.grad_fn)] if self._products else []
         for node, row, place in self._products:
             made = shape_of_node(node)
             if made is None or not any(each is node for each in nodes):
                 continue
             if (
-                _is_width(history, made[0])
-                and not _is_of_layers(row.grad_fn)
-                and not self._changes(row, place)
+                _is_layer_width(history, made[0])
+                and not _is_computed_by_layers(row.grad_fn)
+                and not self._has_changed_since_last_step(row, place)
             ):
                 continue  # it may be one number a feature, where there are as many features as examples
             text = f"A product broadcasts {(made[0], 1)} and {made[:1]} to {made}: every example against every other."
             yield Observation(place, text, BUG, {"prediction": (made[0], 1), "product": made})
 
-    def _changes(self, row: Tensor, place: Place) -> bool:
+    def _has_changed_since_last_step(self, row: Tensor, place: Place) -> bool:
         """Whether the numbers are other ones than in the step before, as those of examples are."""
         before, self._rows[place] = self._rows.get(place), row.detach().clone()
         return before is not None and before.shape == row.shape and not bool((before == row.detach()).all())
@@ -165,13 +165,13 @@ class ShapesBroadcast(SourceCheck, Watcher):
 _TEXT = "(batch,) meets (batch, 1): every prediction is compared with every target."
 
 
-def _is_mixed(module: SourceModule, first: ast.expr, second: ast.expr) -> bool:
+def _is_row_against_column(module: SourceModule, first: ast.expr, second: ast.expr) -> bool:
     return {row_or_column(module, first), row_or_column(module, second)} == {ROW, COLUMN}
 
 
-def _has_lost_its_axis(module: SourceModule, node: ast.expr) -> bool:
+def _is_squeezed(module: SourceModule, node: ast.expr) -> bool:
     """Tell `output.squeeze(1)`, whatever the output was: (batch, 1) is (batch,) then."""
-    made = seen_through(module, node)
+    made = resolve_expression(module, node)
     if (
         not isinstance(made, ast.Call)
         or not isinstance(made.func, ast.Attribute)
@@ -181,18 +181,20 @@ def _has_lost_its_axis(module: SourceModule, node: ast.expr) -> bool:
     return [ast.unparse(each) for each in made.args] in (["1"], ["-1"])
 
 
-def _may_be_column(module: SourceModule, node: ast.expr) -> bool:
+def _can_be_column(module: SourceModule, node: ast.expr) -> bool:
     """Tell what was made a column on one of the ways here."""
     ways = module.definitions(node) if isinstance(node, ast.Name) else [node]
     return any(each is not None and row_or_column(module, each) == COLUMN for each in ways)
 
 
-def _is_measured(module: SourceModule, node: ast.expr) -> bool:
+def _is_squared_or_absolute(module: SourceModule, node: ast.expr) -> bool:
     """Tell `(a - b) ** 2`, `(a - b).pow(2)`, `(a - b).abs()` and `torch.abs(a - b)`, there or under its name."""
     above = module.parents[node]
     if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
         reads = module.reads(above.targets[0].id)
-        return any(_is_measured(module, each) for each in reads if module.definitions(each) == [node])
+        return any(
+            _is_squared_or_absolute(module, each) for each in reads if module.definitions(each) == [node]
+        )
     if isinstance(above, ast.Attribute):
         return above.attr in ("pow", "abs", "square")
     if isinstance(above, ast.Call):
@@ -200,7 +202,7 @@ def _is_measured(module: SourceModule, node: ast.expr) -> bool:
     return isinstance(above, ast.BinOp) and isinstance(above.op, ast.Pow)
 
 
-def _is_square(result: Any) -> bool:
+def _is_square_with_graph(result: Any) -> bool:
     """Tell a result of (n, n) that carries a graph."""
     shape = tuple(result.shape) if getattr(result, "grad_fn", None) is not None else ()
     return len(shape) == 2 and shape[0] == shape[1] > 1
@@ -208,7 +210,7 @@ def _is_square(result: Any) -> bool:
 
 def _is_column_and_row(given: list[Tensor]) -> bool:
     """Tell (n, 1) and (n,), of which no side was made a column of a row on purpose, as for an outer product."""
-    if len(given) != 2 or sorted(each.ndim for each in given) != [1, 2] or _is_of_one_value(given):
+    if len(given) != 2 or sorted(each.ndim for each in given) != [1, 2] or _is_from_same_storage(given):
         return False
     row, column = sorted(given, key=lambda each: each.ndim)
     was_row = column._base is not None and column._base.ndim == 1
@@ -217,22 +219,24 @@ def _is_column_and_row(given: list[Tensor]) -> bool:
     return tuple(column.shape) == (len(row), 1) and not was_row and not is_parameter
 
 
-def _is_width(history: WatchHistory, number: int) -> bool:
+def _is_layer_width(history: WatchHistory, number: int) -> bool:
     """Whether a number is the size of a layer, too."""
     return any(number in each.shape for record in history.records.values() for each in record.parameters())
 
 
-def _is_of_layers(node: Any) -> bool:
-    return node is not None and any(operation_of_node(each) in _OF_LAYERS for each in nodes_behind(node))
+def _is_computed_by_layers(node: Any) -> bool:
+    return node is not None and any(
+        operation_of_node(each) in _OF_LAYERS for each in graph_nodes_behind(node)
+    )
 
 
-def _is_of_one_value(given: list[Tensor]) -> bool:
+def _is_from_same_storage(given: list[Tensor]) -> bool:
     """Tell `scores.unsqueeze(1) - scores`: all with all is meant."""
     starts = {(each.untyped_storage()._cdata, each.storage_offset()) for each in given}
     return len(starts) == 1
 
 
-def _outer_difference(
+def _shapes_of_outer_difference(
     node: Any, sides: list[tuple[int, ...]] | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Return the shapes of the column and of what was made, where (n, 1) meets (n,)."""
@@ -244,14 +248,14 @@ def _outer_difference(
     return (column, made) if column in given and not {*given} - {column, made[:1], None} else None
 
 
-def _is_counted(module: SourceModule, node: ast.expr) -> bool:
+def _is_range_of_indices(module: SourceModule, node: ast.expr) -> bool:
     """Tell `torch.arange(n)`: it has a number for each class, not for each example."""
     made = [each for each in value_origins(module, node) if isinstance(each, ast.Call)]
     counted = operations(shape="counted")
     return any((module.qualify(each.func) or "").removeprefix("torch.") in counted for each in made)
 
 
-def _comparisons(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
+def _equality_comparisons(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
     for node in module.all(ast.Compare):
         if len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
             yield node, node.left, node.comparators[0]

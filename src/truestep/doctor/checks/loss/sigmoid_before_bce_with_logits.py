@@ -12,7 +12,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.activations import without_activation
 from truestep.doctor.source.arguments import argument_for
-from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
 from truestep.doctor.source.rewriting import Edits
@@ -47,9 +47,9 @@ class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report one whose input was made by sigmoid or softmax on every path."""
-        for call in losses_of(module, "binary_cross_entropy_with_logits"):
+        for call in loss_calls(module, "binary_cross_entropy_with_logits"):
             given = argument(call, 0, "input")
-            operations = _made_by(module, given) if given is not None else set()
+            operations = _operations_behind_input(module, given) if given is not None else set()
             if operations and operations <= {"sigmoid", "softmax"} and not is_unread(module, call):
                 yield At(call, "The input is the result of a sigmoid already: this loss takes raw logits.")
 
@@ -65,7 +65,7 @@ class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
             yield Observation(loss.place, text, evidence=made.evidence())
 
 
-def _made_by(module: SourceModule, given: ast.expr) -> AbstractSet[str | None]:
+def _operations_behind_input(module: SourceModule, given: ast.expr) -> AbstractSet[str | None]:
     """Return what made the input last; of a criterion's parameter what made what every call in sight gives for it."""
     function = module.scope(given)
     if not isinstance(given, ast.Name) or not isinstance(function, Function):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.source.activations import makers, without_activation
-from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.activations import last_operation_nodes, without_activation
+from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits
 from truestep.doctor.source.values import argument, last_operations
@@ -47,7 +47,7 @@ class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a cross entropy whose input was made by softmax or sigmoid, on every path."""
-        for call in losses_of(module, "cross_entropy"):
+        for call in loss_calls(module, "cross_entropy"):
             given = argument(call, 0, "input")
             operations = last_operations(module, given) if given is not None else set()
             if (
@@ -56,7 +56,7 @@ class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
                 and isinstance(given, ast.expr)
             ):
                 made = " or ".join(sorted(str(each) for each in operations))
-                places = _places_elsewhere(module, call, given)
+                places = _other_places_of_input(module, call, given)
                 text = "The input of cross entropy is the result of {}: it takes raw logits."
                 if len(places) == 1:
                     path, line = places[0]
@@ -77,8 +77,8 @@ class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
             yield Observation(loss.place, text, evidence=made.evidence())
 
 
-def _places_elsewhere(module: SourceModule, loss: ast.Call, given: ast.expr) -> list[tuple[str, int]]:
+def _other_places_of_input(module: SourceModule, loss: ast.Call, given: ast.expr) -> list[tuple[str, int]]:
     """Return where what makes the input is written, if that is not the statement of the loss itself."""
     own = module.statement(loss)
-    made = [(module.home(each), each) for each in makers(module, given)]
+    made = [(module.home(each), each) for each in last_operation_nodes(module, given)]
     return sorted({(home.path, each.lineno) for home, each in made if home.statement(each) is not own})

@@ -5,11 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
-from truestep.doctor.source.losses import classifier_outputs, losses_of
+from truestep.doctor.source.losses import classifier_outputs, loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part, method_of, walk
-from truestep.doctor.source.once import each_once
-from truestep.doctor.source.values import argument, forwards_all, is_call_of, literal, value_origins
+from truestep.doctor.source.once import walk_each_once
+from truestep.doctor.source.values import argument, has_star_args, is_call_of, literal, value_origins
 
 MAX_DEPTH = 3  # from a model to its last part
 _SOFTMAX = ("softmax", "log_softmax")
@@ -52,21 +52,21 @@ class SoftmaxOverBatch(SourceCheck):
             name = (module.qualify(origin.func) or "").rsplit(".", 1)[-1]
             if name in _SOFTMAX and literal(module, argument(origin, 1, "dim")) == 0:
                 yield At(call, f"Its input is a {name} over dimension 0, the batch.", RISK)
-        for softmax in dict.fromkeys(_at_ends(module)):
+        for softmax in dict.fromkeys(_final_softmaxes_over_batch(module)):
             yield At(softmax, "The model ends in a softmax over dimension 0, the batch.", RISK)
-        for softmax in _of_classes_chosen_later(module):
+        for softmax in _softmaxes_before_argmax(module):
             yield At(
                 softmax, "The softmax runs over dimension 0, and the class is chosen in dimension 1.", RISK
             )
-        for call in losses_of(module, "cross_entropy"):
-            yield from _of_similarities(module, call)
-        for call, name in _without(module):
+        for call in loss_calls(module, "cross_entropy"):
+            yield from _find_similarity_errors(module, call)
+        for call, name in _calls_without_dim(module):
             yield At(call, f"{name} without dim: of a 3-dimensional input it takes the batch.", ADVICE)
 
 
-def _of_similarities(module: SourceModule, loss: ast.Call) -> Iterator[At]:
+def _find_similarity_errors(module: SourceModule, loss: ast.Call) -> Iterator[At]:
     """Report similarities of vectors that are normalised over the batch, and of each vector to itself as a candidate."""
-    found = _multiplied(module, argument(loss, 0, "input"))
+    found = _similarity_operands(module, argument(loss, 0, "input"))
     if found is None:
         return
     left, right, is_whole = found
@@ -82,7 +82,9 @@ def _of_similarities(module: SourceModule, loss: ast.Call) -> Iterator[At]:
         yield At(loss, text, RISK)
 
 
-def _multiplied(module: SourceModule, node: ast.expr | None) -> tuple[ast.expr, ast.expr, bool] | None:
+def _similarity_operands(
+    module: SourceModule, node: ast.expr | None
+) -> tuple[ast.expr, ast.expr, bool] | None:
     """Return a and b of `a @ b.T`, and whether all of it is left as it is but for a number that scales it."""
     inner: ast.expr | None = None
     is_whole = False
@@ -104,7 +106,7 @@ def _multiplied(module: SourceModule, node: ast.expr | None) -> tuple[ast.expr, 
             inner = getattr(node.func, "value", None) if is_filled and isinstance(node, ast.Call) else None
         case ast.Subscript(value=inner) | ast.BinOp(left=inner):
             pass
-    found = _multiplied(module, inner) if inner is not None else None
+    found = _similarity_operands(module, inner) if inner is not None else None
     return (*found[:2], found[2] and is_whole) if found is not None else None
 
 
@@ -116,29 +118,29 @@ def _is_normalised_over_batch(module: SourceModule, node: ast.expr) -> bool:
     )
 
 
-def _without(module: SourceModule) -> Iterator[tuple[ast.Call, str]]:
+def _calls_without_dim(module: SourceModule) -> Iterator[tuple[ast.Call, str]]:
     """Yield the functions and layers that are not told their dimension."""
     for name, place in _WITHOUT.items():
         for call in module.calls(f"torch.nn.{name}"):
-            if argument(call, place, "dim") is None and not forwards_all(call):
+            if argument(call, place, "dim") is None and not has_star_args(call):
                 yield call, name.removeprefix("functional.")
 
 
-def _of_classes_chosen_later(module: SourceModule) -> Iterator[ast.Call]:
+def _softmaxes_before_argmax(module: SourceModule) -> Iterator[ast.Call]:
     """Yield the softmax over dimension 0 of which the greatest in dimension 1 is taken: a tensor with one axis has none."""
     for call in module.all(ast.Call):
-        dim, given = _softmax_of(module, call)
+        dim, given = _softmax_dim_and_input(module, call)
         if dim != 0 or given is None:
             continue
         statement = module.parents[call]
         names = statement.targets if isinstance(statement, ast.Assign) else []
         kept = [each.id for each in names if isinstance(each, ast.Name)]
         reads = [read for name in kept for read in module.reads(name) if module.definitions(read) == [call]]
-        if any(_is_chosen_from(module, each) for each in [call, *reads]):
+        if any(_is_argmax_or_topk_input(module, each) for each in [call, *reads]):
             yield call
 
 
-def _is_chosen_from(module: SourceModule, use: ast.expr) -> bool:
+def _is_argmax_or_topk_input(module: SourceModule, use: ast.expr) -> bool:
     """Tell `use.argmax(1)`, `torch.max(use, dim=1)` and `use.topk(5, 1)`."""
     outer = module.parents[use]
     if isinstance(outer, ast.Attribute):
@@ -155,7 +157,7 @@ def _is_chosen_from(module: SourceModule, use: ast.expr) -> bool:
     return is_own and literal(module, argument(call, place, "dim")) == 1
 
 
-def _softmax_of(module: SourceModule, node: ast.expr) -> tuple[int | None, ast.expr | None]:
+def _softmax_dim_and_input(module: SourceModule, node: ast.expr) -> tuple[int | None, ast.expr | None]:
     """Return the dimension of a softmax, and what it is given."""
     if not isinstance(node, ast.Call):
         return None, None
@@ -173,19 +175,19 @@ def _softmax_of(module: SourceModule, node: ast.expr) -> tuple[int | None, ast.e
     return (dim if isinstance(dim, int) else None), given
 
 
-def _at_ends(module: SourceModule) -> Iterator[ast.Call]:
+def _final_softmaxes_over_batch(module: SourceModule) -> Iterator[ast.Call]:
     """Yield the softmax over dimension 0 that the models which a loop over a loader applies end in."""
     for trace in module.traces:
         for loop in trace.training_loops():
-            is_batch = isinstance(loop.node, ast.For) and module.kind(_gone_through(loop.node)) == "loader"
+            is_batch = isinstance(loop.node, ast.For) and module.kind(_loop_iterable(loop.node)) == "loader"
             for event in loop.of("forward") if is_batch else ():
                 if event.receiver is not None and not any(
                     each.kind == "call" for each in event.path[len(loop.path) :]
                 ):
-                    yield from _at_end(module, event.receiver)
+                    yield from _softmaxes_at_model_end(module, event.receiver)
 
 
-def _gone_through(loop: ast.For) -> ast.expr:
+def _loop_iterable(loop: ast.For) -> ast.expr:
     """Return x of `for ... in x`, `enumerate(x)` and `tqdm(x)`."""
     source = loop.iter
     while isinstance(source, ast.Call) and source.args:
@@ -193,18 +195,18 @@ def _gone_through(loop: ast.For) -> ast.expr:
     return source
 
 
-def _at_end(module: SourceModule, model: ast.expr) -> Iterator[ast.Call]:
+def _softmaxes_at_model_end(module: SourceModule, model: ast.expr) -> Iterator[ast.Call]:
     """Yield what a model ends with, over the batch, be it in its last part."""
 
     def last_parts(each: ast.expr) -> list[ast.expr]:
-        ends = [end for end in _ends(module, each) if not _is_over_batch(module, end)]
+        ends = [end for end in _final_calls(module, each) if not _is_softmax_over_batch(module, end)]
         return [end.func for end in ends if module.kind(end.func) == "module"]
 
-    for each in each_once([model], last_parts, MAX_DEPTH):
-        yield from (end for end in _ends(module, each) if _is_over_batch(module, end))
+    for each in walk_each_once([model], last_parts, MAX_DEPTH):
+        yield from (end for end in _final_calls(module, each) if _is_softmax_over_batch(module, end))
 
 
-def _ends(module: SourceModule, model: ast.expr) -> list[ast.Call]:
+def _final_calls(module: SourceModule, model: ast.expr) -> list[ast.Call]:
     owner = module.classes.of(model)
     forward = module.classes.method(owner, "forward")
     given = module.functions.results(forward)
@@ -215,7 +217,7 @@ def _ends(module: SourceModule, model: ast.expr) -> list[ast.Call]:
     return [each for each in ends if isinstance(each, ast.Call)]
 
 
-def _is_over_batch(module: SourceModule, call: ast.Call) -> bool:
+def _is_softmax_over_batch(module: SourceModule, call: ast.Call) -> bool:
     """Tell `F.softmax(x, 0)`, `x.softmax(0)`, `nn.Softmax(0)` and the call of such a layer."""
     layers = [call, *(each for each in value_origins(module, call.func) if isinstance(each, ast.Call))]
     for each in layers:

@@ -9,7 +9,7 @@ from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.events import Path, Trace
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, removed
+from truestep.doctor.source.rewriting import Edits, remove_statement
 
 
 class CacheEmptiedEveryStep(SourceCheck):
@@ -41,15 +41,20 @@ class CacheEmptiedEveryStep(SourceCheck):
             for event in trace.of("empty_cache"):
                 path = event.loop_path()
                 called = any(frame.kind == "call" for frame in event.path[len(path) :])
-                if path and not called and not _holds_loop(trace, path) and not event.branches(path):
+                if (
+                    path
+                    and not called
+                    and not _has_batch_loop_inside(trace, path)
+                    and not event.branches(path)
+                ):
                     yield At(event.node, "The cache is emptied in every iteration.", ADVICE)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Leave out the statement."""
-        return [removed(module, node)]
+        return [remove_statement(module, node)]
 
 
-def _holds_loop(trace: Trace, path: Path) -> bool:
+def _has_batch_loop_inside(trace: Trace, path: Path) -> bool:
     """Tell whether batches are gone through inside of this loop: then it is one over epochs."""
     inner = [node for node in walk(path[-1].node) if isinstance(node, (ast.For, ast.While))]
     deeper = [each for each in trace.events if each.inside(path) and each.loop_path() != path]

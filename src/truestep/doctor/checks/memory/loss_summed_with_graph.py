@@ -11,11 +11,11 @@ from truestep.doctor.source.libraries import losses_given_back
 from truestep.doctor.source.loaders import goes_over_batches
 from truestep.doctor.source.losses import loses_graph
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, walk
+from truestep.doctor.source.names import Function, dotted_name, walk
 from truestep.doctor.source.once_for_each_batch import is_once_for_each_batch, outlives_its_call
 from truestep.doctor.source.protocol import Protocol
-from truestep.doctor.source.rewriting import Edits, inserted_behind
-from truestep.doctor.source.values import argument, literal, seen_through
+from truestep.doctor.source.rewriting import Edits, insert_behind
+from truestep.doctor.source.values import argument, literal, resolve_expression
 
 Around = ast.For | ast.While | ast.FunctionDef | ast.AsyncFunctionDef  # what runs again and again
 _DEEP = 3  # sums of sums
@@ -59,21 +59,25 @@ class LossSummedWithGraph(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report `total += loss` and `losses.append(loss)` in the loop, or in the step, of that loss's backward()."""
-        for node, loop in _kept(module):
-            stored = self._carrier(module, _stored_value(node), loop)
-            if isinstance(node, ast.Call) and _is_of_program(module, node):
+        for node, loop in _accumulations_in_training(module):
+            stored = self._loss_in_value(module, _value_stored(node), loop)
+            if isinstance(node, ast.Call) and _is_append_of_own_class(module, node):
                 continue
-            if stored is not None and self._stays(module, node, loop) and not _is_cut(module, stored):
-                is_total = (isinstance(node, ast.Assign) and not _is_item_of_each(node)) or (
+            if (
+                stored is not None
+                and self._is_accumulated_across_steps(module, node, loop)
+                and not _is_detached_before(module, stored)
+            ):
+                is_total = (isinstance(node, ast.Assign) and not _is_indexed_assignment(node)) or (
                     isinstance(node, ast.AugAssign) and not isinstance(node.value, (ast.List, ast.Tuple))
                 )
                 if is_total and is_without_grad(module, node):
                     continue  # a sum made there has no graph
                 what = "added to a total" if is_total else "put in a list"
-                told = dotted(stored) or ast.unparse(stored)
-                is_short = _is_kept_for_few(module, loop) or _is_emptied(module, node, loop)
+                told = dotted_name(stored) or ast.unparse(stored)
+                is_short = _is_over_few_epochs(module, loop) or _is_emptied_elsewhere(module, node, loop)
                 in_list = QUESTION if is_short else RISK
-                if is_total and _is_of_one_pass(module, node, loop) and not _keeps_tensors(module, loop):
+                if is_total and _is_reset_each_pass(module, node, loop) and not _keeps_graph(module, loop):
                     yield At(node, f"{told!r} is {what} with its graph: {_NODES}", RISK)
                 else:
                     yield At(node, f"{told!r} is {what} with its graph.", BUG if is_total else in_list)
@@ -83,51 +87,53 @@ class LossSummedWithGraph(SourceCheck):
         if isinstance(getattr(node, "value", None), ast.IfExp):
             return []
         loops = [each for each in module.ancestors(node) if isinstance(each, Around)]
-        stored = _stored_value(node)
+        stored = _value_stored(node)
         parts = stored.elts if isinstance(stored, (ast.List, ast.Tuple)) else [stored]
         for loop in loops:
-            kept = [each for part in parts if (each := self._carrier(module, part, loop)) is not None]
+            kept = [each for part in parts if (each := self._loss_in_value(module, part, loop)) is not None]
             if kept:
-                return [inserted_behind(module, each, ".detach()") for each in kept]
+                return [insert_behind(module, each, ".detach()") for each in kept]
         return []
 
-    def _carrier(self, module: SourceModule, value: ast.expr | None, loop: Around) -> ast.expr | None:
+    def _loss_in_value(self, module: SourceModule, value: ast.expr | None, loop: Around) -> ast.expr | None:
         """Return the loss within a value: itself, multiplied (by a batch's size) or divided, or in a tuple."""
         match value:
             case ast.BinOp(op=ast.Mult() | ast.Div()):
-                left = self._carrier(module, value.left, loop)
+                left = self._loss_in_value(module, value.left, loop)
                 is_product = isinstance(value.op, ast.Mult)
-                return left or (self._carrier(module, value.right, loop) if is_product else None)
+                return left or (self._loss_in_value(module, value.right, loop) if is_product else None)
             case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Dict(values=parts):
-                found = (self._carrier(module, each, loop) for each in parts)
+                found = (self._loss_in_value(module, each, loop) for each in parts)
                 return next((each for each in found if each is not None), None)
             case ast.Name() | ast.Attribute() | ast.Call():
                 return value if _is_trained_loss(module, value, loop) else None
         return None
 
-    def _stays(self, module: SourceModule, node: ast.AST, loop: ast.AST) -> bool:
+    def _is_accumulated_across_steps(self, module: SourceModule, node: ast.AST, loop: ast.AST) -> bool:
         """What is itself gone backward through, or made anew in the loop, does not pile up."""
-        target = _holder(node)
-        if target is not None and _is_bounded(module, target):
+        target = _container_of_addition(node)
+        if target is not None and _is_bounded_queue(module, target):
             return False
         if isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute):
             return target.func.attr == "setdefault"
         base = target.value if isinstance(target, ast.Subscript) else target
-        name = dotted(base) if base is not None else None
+        name = dotted_name(base) if base is not None else None
         if name is None:
             return isinstance(target, ast.Subscript)
-        backward = any(_name_taken(module, call) == name for call in module.method_calls("backward"))
+        backward = any(
+            _name_of_backward_loss(module, call) == name for call in module.method_calls("backward")
+        )
         inside = [
             each
             for each in walk(loop)
             if isinstance(each, ast.Assign)
             and each is not node
-            and any(dotted(t) == name for t in each.targets)
+            and any(dotted_name(t) == name for t in each.targets)
         ]
         return not backward and not inside
 
 
-def _holder(node: ast.AST) -> ast.expr | None:
+def _container_of_addition(node: ast.AST) -> ast.expr | None:
     """Return what something is added to."""
     match node:
         case ast.AugAssign():
@@ -139,9 +145,9 @@ def _holder(node: ast.AST) -> ast.expr | None:
     return None
 
 
-def _is_of_one_pass(module: SourceModule, node: ast.AST, loop: Around) -> bool:
+def _is_reset_each_pass(module: SourceModule, node: ast.AST, loop: Around) -> bool:
     """Tell a total that begins anew before each pass, in the loop or the function around it."""
-    total = _holder(node)
+    total = _container_of_addition(node)
     if not isinstance(total, ast.Name) or isinstance(loop, Function):
         return False
     loops = [each for each in (loop, *module.ancestors(loop)) if isinstance(each, (ast.For, ast.While))]
@@ -151,7 +157,7 @@ def _is_of_one_pass(module: SourceModule, node: ast.AST, loop: Around) -> bool:
     return around is not module.tree and any(around in module.ancestors(each) for each in begun)
 
 
-def _keeps_tensors(module: SourceModule, loop: Around) -> bool:
+def _keeps_graph(module: SourceModule, loop: Around) -> bool:
     """Tell a loop in which a backward frees nothing: `retain_graph=True`, or a graph of the gradients."""
     words = ("retain_graph", "create_graph")
     calls = [each for each in module.inside(loop, ast.Call) if Protocol(module).loss_taken(each) is not None]
@@ -159,7 +165,7 @@ def _keeps_tensors(module: SourceModule, loop: Around) -> bool:
     return any(each is not None and literal(module, each) is not False for each in given)
 
 
-def _is_bounded(module: SourceModule, holder: ast.expr) -> bool:
+def _is_bounded_queue(module: SourceModule, holder: ast.expr) -> bool:
     """Tell a queue that drops the oldest."""
     made = module.definitions(holder)
     return bool(made) and all(
@@ -170,30 +176,34 @@ def _is_bounded(module: SourceModule, holder: ast.expr) -> bool:
     )
 
 
-def _is_emptied(module: SourceModule, node: ast.AST, around: Around) -> bool:
+def _is_emptied_elsewhere(module: SourceModule, node: ast.AST, around: Around) -> bool:
     """Tell a list of an object that another of its methods, such as a library's at an epoch's end, empties."""
-    holder, owner = _holder(node), module.parents.get(around)
-    name = dotted(holder) if holder is not None else None
+    holder, owner = _container_of_addition(node), module.parents.get(around)
+    name = dotted_name(holder) if holder is not None else None
     if name is None or not isinstance(around, Function) or not isinstance(owner, ast.ClassDef):
         return False
     begun = module.classes.method(owner, "__init__")
     cleared = [each.func for each in module.inside(owner, ast.Call)]
     if any(
-        isinstance(each, ast.Attribute) and each.attr == "clear" and dotted(each.value) == name
+        isinstance(each, ast.Attribute) and each.attr == "clear" and dotted_name(each.value) == name
         for each in cleared
     ):
         return True
     anew = [
-        each for each in module.inside(owner, ast.Assign) if any(dotted(one) == name for one in each.targets)
+        each
+        for each in module.inside(owner, ast.Assign)
+        if any(dotted_name(one) == name for one in each.targets)
     ]
     return any(module.scope(each) is not begun and each is not node for each in anew)
 
 
-def _is_kept_for_few(module: SourceModule, loop: Around) -> bool:
+def _is_over_few_epochs(module: SourceModule, loop: Around) -> bool:
     """Tell a loop over so few epochs, each of which trains in a loop of its own."""
     rounds = loop.iter if isinstance(loop, ast.For) else None
     counts = [each for each in walk(rounds) if isinstance(each, ast.Call)] if rounds is not None else []
-    ends = [each.args[-1] for each in counts if dotted(each.func) == "range" and len(each.args) in (1, 2)]
+    ends = [
+        each.args[-1] for each in counts if dotted_name(each.func) == "range" and len(each.args) in (1, 2)
+    ]
     end = literal(module, ends[0]) if len(ends) == 1 else None
     trained = [
         each for each in module.inside(loop, ast.Call) if Protocol(module).loss_taken(each) is not None
@@ -202,7 +212,7 @@ def _is_kept_for_few(module: SourceModule, loop: Around) -> bool:
     return is_outer and module.loop(loop) is None and isinstance(end, int) and end <= _FEW
 
 
-def _is_of_program(module: SourceModule, append: ast.Call) -> bool:
+def _is_append_of_own_class(module: SourceModule, append: ast.Call) -> bool:
     """Tell `meter.append(loss)`, or that of an item, of a class of the program: what it keeps is its own affair."""
     holder = append.func.value if isinstance(append.func, ast.Attribute) else append
     if module.classes.of(holder) is not None:
@@ -212,51 +222,55 @@ def _is_of_program(module: SourceModule, append: ast.Call) -> bool:
     return any(module.classes.of(each) is not None for each in items)
 
 
-def _is_cut(module: SourceModule, stored: ast.expr) -> bool:
+def _is_detached_before(module: SourceModule, stored: ast.expr) -> bool:
     """Tell whether the name was given the loss without its graph before, be it only where it went backward."""
     values = module.definitions(stored)
-    return any(each is not None and _has_lost_graph(module, each, dotted(stored)) for each in values)
+    return any(each is not None and _has_lost_graph(module, each, dotted_name(stored)) for each in values)
 
 
 def _has_lost_graph(module: SourceModule, value: ast.expr, name: str | None) -> bool:
     """Tell `loss.item()` and what is computed of it: `loss.item() * len(x)`, `float(loss) / n`."""
-    uses = [each for each in walk(value) if isinstance(each, ast.expr) and dotted(each) == name]
-    return loses_graph(value) or (bool(uses) and all(_is_number(module, each, value) for each in uses))
+    uses = [each for each in walk(value) if isinstance(each, ast.expr) and dotted_name(each) == name]
+    return loses_graph(value) or (
+        bool(uses) and all(_is_converted_to_number(module, each, value) for each in uses)
+    )
 
 
-def _is_number(module: SourceModule, use: ast.expr, whole: ast.expr) -> bool:
+def _is_converted_to_number(module: SourceModule, use: ast.expr, whole: ast.expr) -> bool:
     """Tell whether a call around a use of a loss, within an expression, leaves the graph behind."""
     around = [use]
     while around[-1] is not whole and isinstance(above := module.parents[around[-1]], ast.expr):
         around.append(above)
-    return any(loses_graph(each) or _is_float(each) for each in around)
+    return any(loses_graph(each) or _is_float_or_int_call(each) for each in around)
 
 
-def _is_float(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and dotted(node.func) in ("float", "int")
+def _is_float_or_int_call(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and dotted_name(node.func) in ("float", "int")
 
 
-def _name_taken(module: SourceModule, call: ast.Call) -> str | None:
+def _name_of_backward_loss(module: SourceModule, call: ast.Call) -> str | None:
     loss = Protocol(module).loss_taken(call)
-    return dotted(loss) if loss is not None else None
+    return dotted_name(loss) if loss is not None else None
 
 
-def _kept(module: SourceModule) -> Iterator[tuple[ast.AST, Around]]:
+def _accumulations_in_training(module: SourceModule) -> Iterator[tuple[ast.AST, Around]]:
     """Yield what adds to a total or a list, with the innermost loop around it, or the step, that goes backward."""
     adds = [each for each in module.all(ast.AugAssign) if isinstance(each.op, ast.Add)]
-    sums = [each for each in module.all(ast.Assign) if _added(each) is not None]
-    items = [each for each in module.all(ast.Assign) if _is_item_of_each(each)]
+    sums = [each for each in module.all(ast.Assign) if _value_added_to_total(each) is not None]
+    items = [each for each in module.all(ast.Assign) if _is_indexed_assignment(each)]
     for node in [*adds, *sums, *items, *module.method_calls("append")]:
-        around = next((each for each in module.ancestors(node) if _goes_round(module, each, node)), None)
+        around = next(
+            (each for each in module.ancestors(node) if _is_training_loop_or_step(module, each, node)), None
+        )
         if isinstance(around, Around):
             yield node, around
 
 
-def _goes_round(module: SourceModule, around: ast.AST, node: ast.AST) -> bool:
+def _is_training_loop_or_step(module: SourceModule, around: ast.AST, node: ast.AST) -> bool:
     """Tell the loop of a loss's backward, or the function of one batch, which has none, that something is kept in."""
     if isinstance(around, (ast.For, ast.While)):
         return module.scope(around) is module.scope(node) and _has_backward(module, around)
-    holder = _holder(node)
+    holder = _container_of_addition(node)
     if not isinstance(around, Function) or around is not module.scope(node) or holder is None:
         return False
     calls = [
@@ -267,109 +281,113 @@ def _goes_round(module: SourceModule, around: ast.AST, node: ast.AST) -> bool:
     return bool(is_step) and is_once_for_each_batch(module, around) and outlives_its_call(module, holder)
 
 
-def _is_item_of_each(node: ast.Assign) -> bool:
+def _is_indexed_assignment(node: ast.Assign) -> bool:
     """Tell `history[step] = x`, under another key each time."""
     target = node.targets[0]
     return isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Name)
 
 
-def _added(node: ast.Assign) -> ast.expr | None:
+def _value_added_to_total(node: ast.Assign) -> ast.expr | None:
     """Return x of `total = total + x`, `mean = 0.9 * mean + 0.1 * x` and the like."""
-    return _put_beside(node.value, ast.unparse(node.targets[0]))
+    return _other_operand_of_total(node.value, ast.unparse(node.targets[0]))
 
 
-def _put_beside(value: ast.expr, total: str) -> ast.expr | None:
+def _other_operand_of_total(value: ast.expr, total: str) -> ast.expr | None:
     """Return what arithmetic adds to the old value of a total, which keeps its graph there; None where it does not."""
     match value:
         case ast.IfExp(body=first, orelse=second):
-            return _put_beside(first, total) or _put_beside(second, total)
+            return _other_operand_of_total(first, total) or _other_operand_of_total(second, total)
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
             for side, other in ((left, right), (right, left)):
-                if _carries(side, total):
-                    return _put_beside(other, total) if _carries(other, total) else other
+                if _carries_old_total(side, total):
+                    return (
+                        _other_operand_of_total(other, total) if _carries_old_total(other, total) else other
+                    )
         case ast.BinOp(left=left, op=ast.Mult() | ast.Div(), right=right):
-            return _put_beside(left, total) or _put_beside(right, total)
+            return _other_operand_of_total(left, total) or _other_operand_of_total(right, total)
         case ast.Call(func=ast.Attribute(value=owner, attr="lerp"), args=[first, *others]):
             old, new = (owner, first) if len(others) < _LERP - 1 else (first, others[0])
-            return new if _carries(old, total) else None
+            return new if _carries_old_total(old, total) else None
     return None
 
 
-def _carries(value: ast.expr, total: str) -> bool:
+def _carries_old_total(value: ast.expr, total: str) -> bool:
     """Whether the old value of a total is in what arithmetic makes of it, and no call has cut it off."""
     if isinstance(value, ast.BinOp):
-        return _carries(value.left, total) or _carries(value.right, total)
+        return _carries_old_total(value.left, total) or _carries_old_total(value.right, total)
     return isinstance(value, ast.Name | ast.Attribute | ast.Subscript) and ast.unparse(value) == total
 
 
-def _stored_value(node: ast.AST) -> ast.expr | None:
+def _value_stored(node: ast.AST) -> ast.expr | None:
     if isinstance(node, ast.AugAssign):
-        return _put_beside(node.value, ast.unparse(node.target)) or node.value
+        return _other_operand_of_total(node.value, ast.unparse(node.target)) or node.value
     if isinstance(node, ast.Assign):
-        return node.value if _is_item_of_each(node) else _added(node)
+        return node.value if _is_indexed_assignment(node) else _value_added_to_total(node)
     return node.args[0] if isinstance(node, ast.Call) and node.args else None
 
 
 def _has_backward(module: SourceModule, loop: Around) -> bool:
     """Tell whether a loss goes backward in a loop, be it in a function that is called there."""
-    return bool(_names_gone_backward(module, loop)) or any(
-        _gives_its_loss(module, each) for each in module.inside(loop, ast.Call)
+    return bool(_names_of_backward_losses(module, loop)) or any(
+        _returns_loss_after_backward(module, each) for each in module.inside(loop, ast.Call)
     )
 
 
-def _names_gone_backward(module: SourceModule, node: ast.AST) -> set[str]:
+def _names_of_backward_losses(module: SourceModule, node: ast.AST) -> set[str]:
     """Return the names on which backward() is called in a loop or a function, and of the terms that they are sums of."""
-    key = (_names_gone_backward, node)
+    key = (_names_of_backward_losses, node)
     if key not in module.remembered:
         scope = node if isinstance(node, Function) else module.scope(node)
         found: set[str] = set()
         for call in module.inside(node, ast.Call):
             loss = Protocol(module).loss_taken(call)
             if loss is not None and module.home(call).scope(call) is scope:
-                found |= _terms(module, loss)
+                found |= _names_of_loss_terms(module, loss)
         given = losses_given_back(module, node) if isinstance(node, Function) else []
-        module.remembered[key] = found.union(*(_terms(module, each) for each in given))
+        module.remembered[key] = found.union(*(_names_of_loss_terms(module, each) for each in given))
     names: set[str] = module.remembered[key]
     return names
 
 
-def _terms(module: SourceModule, loss: ast.expr, depth: int = 0) -> set[str]:
-    given, loss = loss, _unscaled(module, loss)
-    found = {name for name in (dotted(given), dotted(loss)) if name is not None}
+def _names_of_loss_terms(module: SourceModule, loss: ast.expr, depth: int = 0) -> set[str]:
+    given, loss = loss, _unscaled_loss(module, loss)
+    found = {name for name in (dotted_name(given), dotted_name(loss)) if name is not None}
     values = [loss] if isinstance(loss, ast.BinOp) else module.definitions(loss) if found else []
     for value in values if depth < _DEEP else ():
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
-            found |= _terms(module, value.left, depth + 1) | _terms(module, value.right, depth + 1)
+            found |= _names_of_loss_terms(module, value.left, depth + 1) | _names_of_loss_terms(
+                module, value.right, depth + 1
+            )
     return found
 
 
-def _unscaled(module: SourceModule, loss: ast.expr) -> ast.expr:
+def _unscaled_loss(module: SourceModule, loss: ast.expr) -> ast.expr:
     """Return the loss of `scaler.scale(loss)`, itself or by a name: it is computed from the same graph."""
-    return Protocol(module).scaled(seen_through(module, loss)) or loss
+    return Protocol(module).scaled(resolve_expression(module, loss)) or loss
 
 
 def _is_trained_loss(module: SourceModule, value: ast.expr, loop: Around) -> bool:
     if isinstance(value, ast.Call):
-        return _gives_its_loss(module, value)
-    if dotted(value) in _names_gone_backward(module, loop):
-        return not isinstance(value, ast.Name) or not _is_given_anew(module, value, loop)
+        return _returns_loss_after_backward(module, value)
+    if dotted_name(value) in _names_of_backward_losses(module, loop):
+        return not isinstance(value, ast.Name) or not _is_reassigned_after_backward(module, value, loop)
     made = module.resolver.reaching(value) if isinstance(value, ast.Name) else []
     values = [each.value for each in made if each.how == "assign"]
     return bool(values) and all(
-        isinstance(each, ast.Call) and _gives_its_loss(module, each) for each in values
+        isinstance(each, ast.Call) and _returns_loss_after_backward(module, each) for each in values
     )
 
 
-def _is_given_anew(module: SourceModule, value: ast.Name, loop: Around) -> bool:
+def _is_reassigned_after_backward(module: SourceModule, value: ast.Name, loop: Around) -> bool:
     """Tell a name that is given another value behind the backward: `loss = total / len(loader)`."""
     taken = [Protocol(module).loss_taken(each) for each in module.inside(loop, ast.Call)]
     taken += losses_given_back(module, loop) if isinstance(loop, Function) else []
     same = [each for each in taken if isinstance(each, ast.Name) and each.id == value.id]
-    backward = {each for name in same for each in _given_to(module, name)}
-    return bool(backward) and backward.isdisjoint(_given_to(module, value))
+    backward = {each for name in same for each in _assignments_behind_name(module, name)}
+    return bool(backward) and backward.isdisjoint(_assignments_behind_name(module, value))
 
 
-def _given_to(module: SourceModule, name: ast.Name) -> Iterator[ast.AST]:
+def _assignments_behind_name(module: SourceModule, name: ast.Name) -> Iterator[ast.AST]:
     """Yield what gives a name its value where it is read, be it by way of the name itself: `loss = loss * weight`."""
     waiting, seen = [name], set[ast.AST]()
     while waiting:
@@ -382,11 +400,11 @@ def _given_to(module: SourceModule, name: ast.Name) -> Iterator[ast.AST]:
             waiting += [each for each in parts if isinstance(each, ast.Name) and each.id == name.id]
 
 
-def _gives_its_loss(module: SourceModule, call: ast.Call) -> bool:
+def _returns_loss_after_backward(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether a function of the program goes backward and then gives back that very loss, as a step its closure's."""
     function = module.functions.target(call) or Protocol(module).closure(call)
     results = module.functions.results(function)
     if function is None or not results:
         return False
-    names = _names_gone_backward(module, function)
-    return all(dotted(each) in names and not _is_cut(module, each) for each in results)
+    names = _names_of_backward_losses(module, function)
+    return all(dotted_name(each) in names and not _is_detached_before(module, each) for each in results)

@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import QUESTION, At, SourceCheck
-from truestep.doctor.source.arguments import default_of
+from truestep.doctor.source.arguments import parameter_default
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import constant
 
@@ -42,12 +42,14 @@ class AmountOnlyAsked(SourceCheck):
         if "torch" not in module.text:
             return
         for function in module.named_functions:
-            for name in _numbers(function):
+            for name in _number_parameters(function):
                 reads = [each for each in module.inside(function, ast.Name) if each.id == name]
-                tests = [_test_of(module, each) for each in reads]
+                tests = [_if_testing_above_zero(module, each) for each in reads]
                 if not tests or None in tests:
                     continue
-                written = next((call for test in tests if (call := _with_fraction(test)) is not None), None)
+                written = next(
+                    (call for test in tests if (call := _call_with_literal_fraction(test)) is not None), None
+                )
                 if written is not None:
                     text = (
                         f"{name!r} is only asked whether it is above 0, and {ast.unparse(written)} has a number of its own: "
@@ -56,17 +58,17 @@ class AmountOnlyAsked(SourceCheck):
                     yield At(written, text, QUESTION)
 
 
-def _numbers(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+def _number_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     """Yield the parameters that a number is the default of, or that are said to be a fraction."""
     arguments = function.args
     for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-        default = constant(default_of(function, each.arg))
+        default = constant(parameter_default(function, each.arg))
         is_number = isinstance(default, (int, float)) and not isinstance(default, bool)
         if is_number or (isinstance(each.annotation, ast.Name) and each.annotation.id == "float"):
             yield each.arg
 
 
-def _test_of(module: SourceModule, name: ast.Name) -> ast.If | None:
+def _if_testing_above_zero(module: SourceModule, name: ast.Name) -> ast.If | None:
     """Return the `if name > 0:` that reads a name."""
     above = module.parents[name]
     if not isinstance(above, ast.Compare) or above.left is not name or not isinstance(name.ctx, ast.Load):
@@ -77,7 +79,7 @@ def _test_of(module: SourceModule, name: ast.Name) -> ast.If | None:
     return block if is_zero and isinstance(block, ast.If) and block.test is above else None
 
 
-def _with_fraction(test: ast.If | None) -> ast.Call | None:
+def _call_with_literal_fraction(test: ast.If | None) -> ast.Call | None:
     """Return the first call in a block that is given a fraction that is written out."""
     for statement in test.body if test is not None else ():
         for call in ast.walk(statement):

@@ -49,7 +49,7 @@ class ConstructorMisspelt(SourceCheck):
             for name, node in methods.items():
                 wanted = "__init__" if "in" in name else "forward"
                 is_near = bool(MISSPELT.match(name)) and name not in RIGHT and wanted not in methods
-                if is_near and _does_more(node) and not _is_called(module, name):
+                if is_near and _has_body_beyond_super_init(node) and not _is_called_in_program(module, name):
                     yield At(node, f"{owner.name}.{name} is never called: {wanted} is meant.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
@@ -59,7 +59,7 @@ class ConstructorMisspelt(SourceCheck):
         return [SourceEdit(node.lineno, column, node.lineno, column + len(node.name), wanted)]
 
 
-def _is_called(module: SourceModule, name: str) -> bool:
+def _is_called_in_program(module: SourceModule, name: str) -> bool:
     """Tell a name by which the program calls something itself; `super()._init_()` in a method of that name calls a base."""
     for read in module.program.attributes_read.get(name, ()):
         home = module.home(read)
@@ -70,13 +70,13 @@ def _is_called(module: SourceModule, name: str) -> bool:
     return False
 
 
-def _does_more(method: ast.FunctionDef) -> bool:
+def _has_body_beyond_super_init(method: ast.FunctionDef) -> bool:
     """Tell a method from one that only calls `super().__init__()`: without it, Python does the same."""
 
-    def is_idle(each: ast.stmt) -> bool:
+    def is_idle_statement(each: ast.stmt) -> bool:
         value = each.value if isinstance(each, ast.Expr) else None
         made = value.func if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else None
         is_base = made is not None and made.attr == "__init__"
         return isinstance(each, ast.Pass) or isinstance(value, ast.Constant) or is_base
 
-    return not all(map(is_idle, method.body))
+    return not all(map(is_idle_statement, method.body))

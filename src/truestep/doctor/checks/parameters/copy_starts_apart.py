@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, last_part, stored_in
-from truestep.doctor.source.values import constant, seen_through
+from truestep.doctor.source.names import Function, assignment_target, dotted_name, last_part
+from truestep.doctor.source.values import constant, resolve_expression
 
 _NAME = re.compile(r"(^|_)(old|target)(_|$)")
 
@@ -53,21 +53,23 @@ class CopyStartsApart(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report two networks made alike in one function, of which one is copied to the other elsewhere only."""
         for node in module.all(ast.Assign):
-            place = dotted(node.targets[0]) or ""
+            place = dotted_name(node.targets[0]) or ""
             last = place.rsplit(".", 1)[-1]
-            if not (isinstance(seen_through(module, node.value), ast.Call) and _NAME.search(last)):
+            if not (isinstance(resolve_expression(module, node.value), ast.Call) and _NAME.search(last)):
                 continue
-            origin = _made_alike(module, node)
-            copies = [each for each in module.method_calls("load_state_dict") if _last(each.func) == last]
+            origin = _name_constructed_alike(module, node)
+            copies = [
+                each for each in module.method_calls("load_state_dict") if _owner_name(each.func) == last
+            ]
             if origin is None or not copies or not all(_copies_state(module, each) for each in copies):
                 continue
-            if _is_copied_by_owner(module, node) or any(
-                _is_copied_at_start(module, node, each) for each in copies
+            if _are_weights_set_by_owner(module, node) or any(
+                _is_copy_called_at_start(module, node, each) for each in copies
             ):
                 continue
             if _is_copied_before_use(module, last, copies):
                 continue
-            if not any(module.scope(each) is module.scope(node) for each in copies) and not _changed(
+            if not any(module.scope(each) is module.scope(node) for each in copies) and not _is_passed_on(
                 module, node, place
             ):
                 yield At(
@@ -75,27 +77,27 @@ class CopyStartsApart(SourceCheck):
                 )
 
 
-def _made_alike(module: SourceModule, node: ast.Assign) -> str | None:
+def _name_constructed_alike(module: SourceModule, node: ast.Assign) -> str | None:
     """Return the other place in this function that is made by a call of the same form; another name is no copy."""
-    scope, mine = module.scope(node), _made_by(module, node)
+    scope, mine = module.scope(node), _constructing_expression(module, node)
     for each in module.all(ast.Assign):
         if each is node or module.scope(each) is not scope:
             continue
-        made = _made_by(module, each)
+        made = _constructing_expression(module, each)
         if made is not mine and ast.dump(made) == ast.dump(mine):
-            other = dotted(each.targets[0])
+            other = dotted_name(each.targets[0])
             if other is not None and module.kind(each.targets[0]) in ("module", None):
                 return other
     return None
 
 
-def _made_by(module: SourceModule, node: ast.Assign) -> ast.expr:
-    return seen_through(module, node.value) or node.value
+def _constructing_expression(module: SourceModule, node: ast.Assign) -> ast.expr:
+    return resolve_expression(module, node.value) or node.value
 
 
-def _is_copied_by_owner(module: SourceModule, node: ast.Assign) -> bool:
+def _are_weights_set_by_owner(module: SourceModule, node: ast.Assign) -> bool:
     """Tell whether the function that makes a network which is handed on here sets its weights, too."""
-    made = _made_by(module, node)
+    made = _constructing_expression(module, node)
     home = module.home(made)
     scope, statement = home.scope(made), home.statement(made)
     if scope is module.scope(node) or not isinstance(statement, ast.Assign):
@@ -103,19 +105,26 @@ def _is_copied_by_owner(module: SourceModule, node: ast.Assign) -> bool:
     stored = statement.targets[0]
     copies = [each for each in home.method_calls("load_state_dict") if home.scope(each) is scope]
     return any(
-        dotted(stored) == dotted(each.func.value) for each in copies if isinstance(each.func, ast.Attribute)
+        dotted_name(stored) == dotted_name(each.func.value)
+        for each in copies
+        if isinstance(each.func, ast.Attribute)
     )
 
 
-def _is_copied_at_start(module: SourceModule, node: ast.Assign, copy: ast.Call) -> bool:
+def _is_copy_called_at_start(module: SourceModule, node: ast.Assign, copy: ast.Call) -> bool:
     """Tell a copy in a function that what makes the networks calls behind that line, or whoever makes their owner, once."""
     scope = module.scope(copy)
-    if not isinstance(scope, Function) or not _holds_at_first(module, copy):
+    if not isinstance(scope, Function) or not _is_run_at_first_call(module, copy):
         return False
-    return any(_is_at_start(module, node, call) for call in _calls_of(module, scope, set()))
+    return any(
+        _is_called_after_creation(module, node, call)
+        for call in _direct_and_outer_calls(module, scope, set())
+    )
 
 
-def _calls_of(module: SourceModule, function: Function, seen: set[Function]) -> Iterator[ast.Call]:
+def _direct_and_outer_calls(
+    module: SourceModule, function: Function, seen: set[Function]
+) -> Iterator[ast.Call]:
     """Yield the calls of a function, and of those that call it at their top."""
     for call in module.functions.callers(function):
         yield call
@@ -124,10 +133,10 @@ def _calls_of(module: SourceModule, function: Function, seen: set[Function]) -> 
         if isinstance(scope, ast.Lambda | ast.Module) or scope in seen:
             continue
         if home.statement(call) in scope.body:
-            yield from _calls_of(module, scope, seen | {scope})
+            yield from _direct_and_outer_calls(module, scope, seen | {scope})
 
 
-def _is_at_start(module: SourceModule, node: ast.Assign, call: ast.Call) -> bool:
+def _is_called_after_creation(module: SourceModule, node: ast.Assign, call: ast.Call) -> bool:
     """Tell a call behind the networks in the function that makes them, or behind `agent = Agent()` and in no loop."""
     home, maker = module.home(call), module.scope(node)
     tests = [each for each in home.ancestors(call) if isinstance(each, (ast.If, ast.Try))]
@@ -145,17 +154,17 @@ def _is_at_start(module: SourceModule, node: ast.Assign, call: ast.Call) -> bool
 
 def _is_copied_before_use(module: SourceModule, name: str, copies: list[ast.Call]) -> bool:
     """Tell a network that only one function uses, which sets its weights before that, in its first call, too."""
-    uses = [each for each in module.program.attributes_read.get(name, ()) if _is_applied(module, each)]
+    uses = [each for each in module.program.attributes_read.get(name, ()) if _is_network_called(module, each)]
     return bool(uses) and any(
         all(
             module.home(each).scope(each) is module.scope(copy) and each.lineno > copy.lineno for each in uses
         )
-        and _holds_at_first(module, copy)
+        and _is_run_at_first_call(module, copy)
         for copy in copies
     )
 
 
-def _is_applied(module: SourceModule, network: ast.Attribute) -> bool:
+def _is_network_called(module: SourceModule, network: ast.Attribute) -> bool:
     """Tell `self.target(x)` and `self.target.act(x)` from what sets, moves or lists its weights."""
     above = module.home(network).parents[network]
     if isinstance(above, ast.Attribute):
@@ -163,16 +172,16 @@ def _is_applied(module: SourceModule, network: ast.Attribute) -> bool:
     return not isinstance(above, ast.Assign)
 
 
-def _holds_at_first(module: SourceModule, copy: ast.Call) -> bool:
+def _is_run_at_first_call(module: SourceModule, copy: ast.Call) -> bool:
     """Tell what is done at the first call already: under no test, or at each so many calls counted from 0."""
     scope = module.scope(copy)
     tests = [each.test for each in module.ancestors(copy) if isinstance(each, ast.If)]
     loops = [each for each in module.ancestors(copy) if isinstance(each, ast.For | ast.While)]
     inside = [each for each in module.ancestors(copy) if each is scope]
-    return bool(inside) and not loops and all(_is_first_of_many(module, test, copy) for test in tests)
+    return bool(inside) and not loops and all(_is_true_at_first_call(module, test, copy) for test in tests)
 
 
-def _is_first_of_many(module: SourceModule, test: ast.expr, copy: ast.Call) -> bool:
+def _is_true_at_first_call(module: SourceModule, test: ast.expr, copy: ast.Call) -> bool:
     match test:
         case ast.Compare(
             left=ast.BinOp(left=counter, op=ast.Mod()), ops=[ast.Eq()], comparators=[ast.Constant(0)]
@@ -183,19 +192,19 @@ def _is_first_of_many(module: SourceModule, test: ast.expr, copy: ast.Call) -> b
         case _:
             return False
     text, scope = ast.unparse(counter), module.scope(copy)
-    stores = [each for each in module.stores if ast.unparse(stored_in(each)) == text]
+    stores = [each for each in module.stores if ast.unparse(assignment_target(each)) == text]
     first = [each for each in stores if module.scope(each) is not scope]
     starts = bool(first) and all(isinstance(each, ast.Assign) and constant(each.value) == 0 for each in first)
     return starts and all(each.lineno > copy.lineno for each in stores if module.scope(each) is scope)
 
 
-def _last(function: ast.expr) -> str:
+def _owner_name(function: ast.expr) -> str:
     owner = function.value if isinstance(function, ast.Attribute) else function
     return last_part(owner)
 
 
 def _copies_state(module: SourceModule, call: ast.Call) -> bool:
-    given = seen_through(module, call.args[0]) if call.args else None
+    given = resolve_expression(module, call.args[0]) if call.args else None
     return (
         isinstance(given, ast.Call)
         and isinstance(given.func, ast.Attribute)
@@ -203,7 +212,7 @@ def _copies_state(module: SourceModule, call: ast.Call) -> bool:
     )
 
 
-def _changed(module: SourceModule, node: ast.Assign, place: str) -> bool:
+def _is_passed_on(module: SourceModule, node: ast.Assign, place: str) -> bool:
     """Tell whether the function that makes both hands the copy on: what happens to it is not known."""
     scope = module.scope(node)
     for each in module.reads(place):

@@ -8,9 +8,9 @@ from typing import Any
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.library.operations import MAKERS
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Binding, dotted, walk
-from truestep.doctor.source.rewriting import Edits, replaced, text_of
-from truestep.doctor.source.trainable import is_idle
+from truestep.doctor.source.names import Binding, dotted_name, walk
+from truestep.doctor.source.rewriting import Edits, node_text, replace_node
+from truestep.doctor.source.trainable import is_redundant_requires_grad
 from truestep.doctor.source.values import constant, value_origins
 
 MISSPELT = ("require_grad", "requires_grads", "require_grads", "required_grad")
@@ -52,42 +52,46 @@ class FreezeWithoutEffect(SourceCheck):
                     continue
                 if target.attr in MISSPELT:
                     text = f"{target.attr!r} is misspelt: the attribute is requires_grad."
-                    yield At(statement, text, ADVICE if _needs_none(module, statement) else BUG)
+                    yield At(statement, text, ADVICE if _has_no_gradient_anyway(module, statement) else BUG)
                 elif target.attr == "requires_grad" and _is_module(module, target.value):
                     owner = ast.unparse(target.value)
                     text = f"{owner} is a module: its parameters keep their requires_grad."
-                    yield At(statement, text, ADVICE if is_idle(module, statement, target) else BUG)
+                    yield At(
+                        statement,
+                        text,
+                        ADVICE if is_redundant_requires_grad(module, statement, target) else BUG,
+                    )
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Freeze the parameters."""
-        target, value = node.targets[0], text_of(module, node.value)
-        owner = text_of(module, target.value)
+        target, value = node.targets[0], node_text(module, node.value)
+        owner = node_text(module, target.value)
         if target.attr in MISSPELT:
-            return [replaced(module, target, f"{owner}.requires_grad")]
-        return [replaced(module, node, f"{owner}.requires_grad_({value})")]
+            return [replace_node(module, target, f"{owner}.requires_grad")]
+        return [replace_node(module, node, f"{owner}.requires_grad_({value})")]
 
 
-def _needs_none(module: SourceModule, statement: ast.Assign) -> bool:
+def _has_no_gradient_anyway(module: SourceModule, statement: ast.Assign) -> bool:
     """Tell False for a tensor that was just made, or for data: it has no gradient anyway."""
     target = statement.targets[0]
     if not isinstance(target, ast.Attribute) or constant(statement.value) is not False:
         return False
-    if _is_input(module, target.value):
+    if _is_forward_or_loader_input(module, target.value):
         return True
     made = list(value_origins(module, target.value))
     names = [module.qualify(each.func) or "" for each in made if isinstance(each, ast.Call)]
     return len(names) == len(made) > 0 and all(each.removeprefix("torch.") in MAKERS for each in names)
 
 
-def _is_input(module: SourceModule, held: ast.expr) -> bool:
+def _is_forward_or_loader_input(module: SourceModule, held: ast.expr) -> bool:
     """Tell what the forward of a module is given, and what a loop takes from a loader."""
     if not isinstance(held, ast.Name):
         return False
     bindings = module.names.bindings(held)
-    return bool(bindings) and all(_is_of_data(module, each) for each in bindings)
+    return bool(bindings) and all(_is_data_binding(module, each) for each in bindings)
 
 
-def _is_of_data(module: SourceModule, binding: Binding) -> bool:
+def _is_data_binding(module: SourceModule, binding: Binding) -> bool:
     function, loop = binding.parameter_of, module.enclosing(binding.node, ast.For)
     if binding.how == "parameter":
         owner = module.parents.get(function) if function is not None else None
@@ -102,10 +106,10 @@ def _is_module(module: SourceModule, node: ast.expr) -> bool:
         return True
     if not isinstance(node, ast.Attribute):
         return False
-    place, attribute = dotted(node), node.attr
+    place, attribute = dotted_name(node), node.attr
     here = [
         binding.value
         for base, binding in module.index.written.get(attribute, [])
-        if place == f"{dotted(base)}.{attribute}" and module.scope(base) is module.scope(node)
+        if place == f"{dotted_name(base)}.{attribute}" and module.scope(base) is module.scope(node)
     ]
     return bool(here) and all(each is not None and module.kind(each) == "module" for each in here)

@@ -67,19 +67,21 @@ class InitWithoutSuper(SourceCheck):
 def _sets_layers(module: SourceModule, owner: ast.ClassDef, made: ast.AST) -> bool:
     """Tell whether a module of torch.nn or of the program is made there, or something is held that the class calls."""
     calls = [each for each in walk(made) if isinstance(each, ast.Call)]
-    held = {each.attr for each in walk(made) if isinstance(each, ast.Attribute) and _is_set(each)}
+    held = {
+        each.attr for each in walk(made) if isinstance(each, ast.Attribute) and _is_self_attribute_store(each)
+    }
     called = [each.func for each in walk(owner) if isinstance(each, ast.Call)]
     return any(
-        isinstance(each, ast.Attribute) and _is_own(each) and each.attr in held for each in called
+        isinstance(each, ast.Attribute) and _is_self_attribute(each) and each.attr in held for each in called
     ) or any(
         (module.qualify(each.func) or "").startswith("torch.nn.") or module.classes.of(each) is not None
         for each in calls
     )
 
 
-def _is_set(place: ast.Attribute) -> bool:
-    return isinstance(place.ctx, ast.Store) and _is_own(place)
+def _is_self_attribute_store(place: ast.Attribute) -> bool:
+    return isinstance(place.ctx, ast.Store) and _is_self_attribute(place)
 
 
-def _is_own(place: ast.Attribute) -> bool:
+def _is_self_attribute(place: ast.Attribute) -> bool:
     return is_self(place.value)

@@ -80,19 +80,19 @@ class LayerWithoutGradient(Watcher):
         silent = [
             each for each in silent if id(each) in known - elsewhere
         ]  # unknown ones were replaced: PARAM005
-        chosen = _chosen_by_batch(history, set().union(*self.reached.values()))
+        chosen = _unreached_sibling_parameters(history, set().union(*self.reached.values()))
         silent = [each for each in silent if (id(each) in chosen) is members]
         if silent:
-            names = [history.name_of(each) for each in silent[:6]]
+            names = [history.parameter_name(each) for each in silent[:6]]
             total = sum(1 for _ in record.parameters())
-            end = _end(history, silent)
+            end = _origin_of_graph_end(history, silent)
             told = f"; the graph ends in {history.told(end, end.place)}" if end is not None else ""
             text = f"{len(silent)} of {total} parameters never had a gradient: {', '.join(names)}{told}."
             evidence = {"without_gradient": names, "steps": record.num_steps + 1}
             yield Observation(end.place if end is not None else record.place, text, RISK, evidence)
 
 
-def _chosen_by_batch(history: WatchHistory, reached: set[int]) -> set[int]:
+def _unreached_sibling_parameters(history: WatchHistory, reached: set[int]) -> set[int]:
     """Return the identities of the parameters of those layers in a list or dict that nothing reached, where it reached others."""
     from torch import nn
 
@@ -110,7 +110,7 @@ def _parameter_ids(module: nn.Module) -> set[int]:
     return {id(each) for each in module.parameters()}
 
 
-def _end(history: WatchHistory, silent: list[Tensor]) -> WatchedOrigin | None:
+def _origin_of_graph_end(history: WatchHistory, silent: list[Tensor]) -> WatchedOrigin | None:
     """Return the operation that ended the graph behind one of these parameters in this step, or read a number out of it."""
     mine = {id(each) for each in silent}
     modules = [part for model in history.models for part in model.modules() if part.training]

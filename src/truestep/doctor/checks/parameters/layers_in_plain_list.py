@@ -11,7 +11,7 @@ from truestep.doctor.library.layers import LAYERS_WITHOUT_WEIGHTS
 from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, name_of, wrapped
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, local_name_of, wrap_in_call
 
 # layers without weights whose mode matters
 _WITH_MODE = re.compile(r"^torch\.nn\.(\w*Dropout\dd|\w*Dropout|RReLU)$")
@@ -59,13 +59,17 @@ class LayersInPlainList(SourceCheck):
                         or isinstance(module.parents[binding.node], ast.ClassDef)
                     ):
                         continue
-                    held = _modules_in(module, binding.value) or _appended(module, owner, name, binding.value)
-                    if not held or _registered(module, owner, name):
+                    held = _layer_calls_in_container(module, binding.value) or _appended_modules(
+                        module, owner, name, binding.value
+                    )
+                    if not held or _is_registered_elsewhere(module, owner, name):
                         continue
-                    kind = _type(binding.value)
-                    if any(_makes_module(module, each, modes=False) for each in held):
+                    kind = _container_type_name(binding.value)
+                    if any(_makes_stateful_module(module, each, modes=False) for each in held):
                         text = f"self.{name} is a plain {kind}: parameters() misses its layers."
-                        quiet = _is_only_applied(module, owner) or _is_unfinished(module, owner)
+                        quiet = _is_model_only_applied(module, owner) or _has_unfinished_forward(
+                            module, owner
+                        )
                         yield At(binding.node, text, QUESTION if quiet else BUG)
                     else:
                         text = f"self.{name} is a plain {kind}: train() and eval() miss its layers."
@@ -75,10 +79,10 @@ class LayersInPlainList(SourceCheck):
         """Register the layers."""
         if not isinstance(node, ast.Assign) or not isinstance(node.value, (ast.List, ast.ListComp)):
             raise SourceRewriteError
-        return wrapped(module, node.value, f"{name_of(module, 'torch.nn')}.ModuleList")
+        return wrap_in_call(module, node.value, f"{local_name_of(module, 'torch.nn')}.ModuleList")
 
 
-def _is_only_applied(module: SourceModule, owner: ast.ClassDef) -> bool:
+def _is_model_only_applied(module: SourceModule, owner: ast.ClassDef) -> bool:
     """Tell a program that makes such a model, and asks no model for its weights: no training, copy or file lacks any."""
     made = any(
         file.classes.named(each.func) is owner
@@ -92,69 +96,73 @@ def _is_only_applied(module: SourceModule, owner: ast.ClassDef) -> bool:
     )
 
 
-def _is_unfinished(module: SourceModule, owner: ast.ClassDef) -> bool:
+def _has_unfinished_forward(module: SourceModule, owner: ast.ClassDef) -> bool:
     """Tell a module whose own forward does nothing yet."""
     forwards = [each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "forward"]
     return any(
-        all(_does_nothing(line) for line in each.body) for each in forwards
-    ) and not module.classes.heirs(owner)
+        all(_is_placeholder_statement(line) for line in each.body) for each in forwards
+    ) and not module.classes.subclasses_of(owner)
 
 
-def _does_nothing(line: ast.stmt) -> bool:
+def _is_placeholder_statement(line: ast.stmt) -> bool:
     return isinstance(line, (ast.Pass, ast.Raise)) or (
         isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
     )
 
 
-def _modules_in(module: SourceModule, value: ast.expr) -> list[ast.Call]:
+def _layer_calls_in_container(module: SourceModule, value: ast.expr) -> list[ast.Call]:
     """Return the calls that make layers which a display holds, where all that it holds are layers or functions of torch's."""
-    parts = list(_parts(value))
-    made = [call for each in parts if (call := _made_by(each)) is not None and _makes_module(module, call)]
-    others = [each for each in parts if _made_by(each) not in made]
-    return made if all(_is_of_torch(module, each) for each in others) else []
+    parts = list(_elements_of_container(value))
+    made = [
+        call
+        for each in parts
+        if (call := _constructor_call(each)) is not None and _makes_stateful_module(module, call)
+    ]
+    others = [each for each in parts if _constructor_call(each) not in made]
+    return made if all(_is_weightless_layer_or_function(module, each) for each in others) else []
 
 
-def _parts(value: ast.expr) -> Iterator[ast.expr]:
+def _elements_of_container(value: ast.expr) -> Iterator[ast.expr]:
     match value:
         case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Dict(values=parts):
             yield from parts
         case ast.ListComp(elt=part) | ast.DictComp(value=part):
             yield part
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            yield from _parts(left)
-            yield from _parts(right)
+            yield from _elements_of_container(left)
+            yield from _elements_of_container(right)
         case ast.BinOp(left=left, op=ast.Mult()):
-            yield from _parts(left)
+            yield from _elements_of_container(left)
 
 
-def _made_by(part: ast.expr) -> ast.Call | None:
+def _constructor_call(part: ast.expr) -> ast.Call | None:
     """Return the call that makes a value; `.to(device)` and its like return what they are called on."""
     match part:
         case ast.Call(func=ast.Attribute(value=ast.Call() as made, attr=name)) if name in SAME_NUMBERS:
-            return _made_by(made)
+            return _constructor_call(made)
         case ast.Call():
             return part
     return None
 
 
-def _is_of_torch(module: SourceModule, part: ast.expr) -> bool:
+def _is_weightless_layer_or_function(module: SourceModule, part: ast.expr) -> bool:
     """Tell a layer without weights, or a function, that stands between layers."""
-    made = _made_by(part)
+    made = _constructor_call(part)
     name = module.qualify(part if made is None else made.func) or ""
     if made is None:
         return name.startswith("torch.")
     return name in LAYERS_WITHOUT_WEIGHTS
 
 
-def _makes_module(module: SourceModule, call: ast.Call, modes: bool = True) -> bool:
+def _makes_stateful_module(module: SourceModule, call: ast.Call, modes: bool = True) -> bool:
     """Tell a call that makes a module with weights or buffers, or, with `modes`, one that knows whether it is trained."""
     name = module.qualify(call.func) or ""
     if (made := module.classes.named(call.func)) is not None:
         return module.kinds.of_class(made) == "module" and _has_state(module, made, modes, set())
-    return _is_layer(name, modes)
+    return _is_stateful_torch_layer(name, modes)
 
 
-def _is_layer(name: str, modes: bool) -> bool:
+def _is_stateful_torch_layer(name: str, modes: bool) -> bool:
     """Tell a layer of torch's with weights or, with `modes`, with a mode."""
     if not (name.startswith("torch.nn.") and name.count(".") == 2 and name[9:10].isupper()):
         return False
@@ -182,19 +190,25 @@ def _has_state(module: SourceModule, owner: ast.ClassDef, modes: bool, seen: set
             if _has_state(module, made, modes, seen):
                 return True
         registers = getattr(call.func, "attr", "") in ("register_buffer", "register_parameter", "add_module")
-        if registers or _is_layer(name, modes):
+        if registers or _is_stateful_torch_layer(name, modes):
             return True
-        if made is None and module.functions.named(call.func) is not None and _is_kept(module, call):
+        if (
+            made is None
+            and module.functions.named(call.func) is not None
+            and _is_assigned_to_attribute(module, call)
+        ):
             return True
     return False
 
 
-def _is_kept(module: SourceModule, call: ast.Call) -> bool:
+def _is_assigned_to_attribute(module: SourceModule, call: ast.Call) -> bool:
     statement = module.statement(call)
     return isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Attribute)
 
 
-def _appended(module: SourceModule, owner: ast.ClassDef, name: str, value: ast.expr) -> list[ast.Call]:
+def _appended_modules(
+    module: SourceModule, owner: ast.ClassDef, name: str, value: ast.expr
+) -> list[ast.Call]:
     if not (isinstance(value, ast.List) and not value.elts):
         return []
     added = [
@@ -205,23 +219,27 @@ def _appended(module: SourceModule, owner: ast.ClassDef, name: str, value: ast.e
         and module.enclosing(call, ast.ClassDef) is owner
         and call.args
     ]
-    return [made for each in added if (made := _made_here(module, each)) is not None]
+    return [made for each in added if (made := _call_making_module(module, each)) is not None]
 
 
-def _made_here(module: SourceModule, given: ast.expr) -> ast.Call | None:
+def _call_making_module(module: SourceModule, given: ast.expr) -> ast.Call | None:
     """Return the call of a module that is made where it is put into the list, or before under a name that keeps it nowhere else."""
     if isinstance(given, ast.Call):
-        return given if _makes_module(module, given) else None
+        return given if _makes_stateful_module(module, given) else None
     values = module.definitions(given) if isinstance(given, ast.Name) else []
-    if len(values) != 1 or not isinstance(values[0], ast.Call) or not _makes_module(module, values[0]):
+    if (
+        len(values) != 1
+        or not isinstance(values[0], ast.Call)
+        or not _makes_stateful_module(module, values[0])
+    ):
         return None
     assert isinstance(given, ast.Name)
     others = [each for each in module.reads(given.id) if module.scope(each) is module.scope(given)]
-    kept = any(_keeps(module, each, given) for each in others if each is not given)
+    kept = any(_is_held_elsewhere(module, each, given) for each in others if each is not given)
     return None if kept else values[0]
 
 
-def _keeps(module: SourceModule, name: ast.expr, given: ast.expr) -> bool:
+def _is_held_elsewhere(module: SourceModule, name: ast.expr, given: ast.expr) -> bool:
     """Tell whether an attribute, another list or another module holds it too, whenever the list does."""
     always = set(module.ancestors(module.statement(given)))
     branches = [each for each in module.ancestors(name) if isinstance(each, ast.If)]
@@ -235,7 +253,7 @@ def _keeps(module: SourceModule, name: ast.expr, given: ast.expr) -> bool:
     )
 
 
-def _registered(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
+def _is_registered_elsewhere(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
     """Layers that also go into a Sequential, a ModuleList, add_module or an own parameters() are seen after all."""
     own = module.classes.method(owner, "parameters")
     if own is not None and any(each.attr == name for each in module.inside(own, ast.Attribute)):
@@ -243,37 +261,37 @@ def _registered(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
     for node in walk(owner):
         if isinstance(node, ast.Attribute) and node.attr == name and ast.unparse(node) == f"self.{name}":
             calls = [each for each in module.ancestors(node) if isinstance(each, ast.Call)]
-            if any(_takes_in(module, each) for each in calls if each.func is not node):
+            if any(_is_registering_call(module, each) for each in calls if each.func is not node):
                 return True
-    return any(_last(each.func) in _REGISTERING for each in walk(owner) if isinstance(each, ast.Call))
+    return any(_last_name(each.func) in _REGISTERING for each in walk(owner) if isinstance(each, ast.Call))
 
 
-def _last(node: ast.expr) -> str:
+def _last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def _takes_in(module: SourceModule, call: ast.Call) -> bool:
+def _is_registering_call(module: SourceModule, call: ast.Call) -> bool:
     """Tell a call that registers the layers it is given: a holder of torch's, or a class or function of the program around one."""
     if (module.qualify(call.func) or ast.unparse(call.func)).endswith(_HOLDERS):
         return True
     made = module.classes.named(call.func)
     if made is None:
         function = module.functions.target(call)
-        return function is not None and function.args.args != [] and _registers_any(module, function)
+        return function is not None and function.args.args != [] and _has_registering_call(module, function)
     lineage = module.classes.lineage(made)
     bases = [module.qualify(base) or "" for each in lineage for base in each.bases]
     return any(each.endswith(_HOLDERS) for each in bases) or any(
-        _registers_any(module, each) for each in lineage
+        _has_registering_call(module, each) for each in lineage
     )
 
 
-def _registers_any(module: SourceModule, node: ast.AST) -> bool:
+def _has_registering_call(module: SourceModule, node: ast.AST) -> bool:
     calls = [each for each in walk(node) if isinstance(each, ast.Call)]
     names = [module.home(node).qualify(each.func) or ast.unparse(each.func) for each in calls]
     return any(each.endswith(_HOLDERS) or each.rpartition(".")[2] in _REGISTERING for each in names)
 
 
-def _type(value: ast.expr) -> str:
+def _container_type_name(value: ast.expr) -> str:
     return (
         "dict"
         if isinstance(value, (ast.Dict, ast.DictComp))

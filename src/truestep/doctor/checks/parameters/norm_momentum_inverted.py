@@ -6,7 +6,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, replaced
+from truestep.doctor.source.rewriting import Edits, replace_node
 from truestep.doctor.source.values import argument, literal
 
 _LAYERS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "InstanceNorm2d")
@@ -43,4 +43,4 @@ class NormMomentumInverted(SourceCheck):
         """Give the other part of 1."""
         given = argument(node, 2, "momentum")
         assert given is not None
-        return [replaced(module, given, repr(round(1 - float(literal(module, given)), 6)))]
+        return [replace_node(module, given, repr(round(1 - float(literal(module, given)), 6)))]

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
-from truestep.doctor.source.uses import in_other_arms, reads_followed
-from truestep.doctor.source.values import parts_given
+from truestep.doctor.source.names import dotted_name
+from truestep.doctor.source.uses import are_in_other_arms, reads_followed
+from truestep.doctor.source.values import argument_parts
 
 MOVES = operations(numbers="moved rounded")
 
@@ -38,16 +38,26 @@ class OptimizerStateBeforeMove(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a move, in the same block, of the module whose parameters an Adagrad holds."""
-        for made, since in _with_states(module):
-            if _is_moved_by_hand(module, since):
+        for made, since in _optimizers_with_state(module):
+            if _is_state_moved_manually(module, since):
                 continue
-            held = {dotted(each.func.value) for each in parts_given(module, made) if _asks_parameters(each)}  # type: ignore[attr-defined]
-            reached = [each for each in module.method_calls(*MOVES) if not in_other_arms(module, since, each)]
+            held = {
+                dotted_name(each.func.value)  # type: ignore[attr-defined]
+                for each in argument_parts(module, made)
+                if _asks_parameters(each)
+            }
+            reached = [
+                each for each in module.method_calls(*MOVES) if not are_in_other_arms(module, since, each)
+            ]
             block = module.parents[module.statement(made)]
             for move in sorted(reached, key=lambda call: call.lineno):
                 base = move.func.value if isinstance(move.func, ast.Attribute) else move
                 same_block = module.parents[module.statement(move)] is block
-                if same_block and _place(move) > _place(since) and dotted(base) in held - {None}:
+                if (
+                    same_block
+                    and _line_and_column(move) > _line_and_column(since)
+                    and dotted_name(base) in held - {None}
+                ):
                     yield At(
                         move,
                         f"The model moves after the optimizer got its state on line {since.lineno}.",
@@ -56,7 +66,7 @@ class OptimizerStateBeforeMove(SourceCheck):
                     break
 
 
-def _with_states(module: SourceModule) -> Iterator[tuple[ast.Call, ast.Call]]:
+def _optimizers_with_state(module: SourceModule) -> Iterator[tuple[ast.Call, ast.Call]]:
     """Yield the optimizers that have a state from some line on: Adagrad's own, or one that is loaded."""
     for call in module.calls("torch.optim.Adagrad"):
         yield call, call
@@ -67,16 +77,16 @@ def _with_states(module: SourceModule) -> Iterator[tuple[ast.Call, ast.Call]]:
                 yield made, load
 
 
-def _is_moved_by_hand(module: SourceModule, load: ast.Call) -> bool:
+def _is_state_moved_manually(module: SourceModule, load: ast.Call) -> bool:
     """Tell whether the tensors of a state are gone through behind its loading, here or in a function that is given it."""
-    held = dotted(load.func.value) if isinstance(load.func, ast.Attribute) else None
-    later = [each for each in module.reads(held or "") if _place(each) > _place(load)]
+    held = dotted_name(load.func.value) if isinstance(load.func, ast.Attribute) else None
+    later = [each for each in module.reads(held or "") if _line_and_column(each) > _line_and_column(load)]
     uses = [use for each in later for use in reads_followed(module, each)]
     asked = [above for each in uses if isinstance(above := module.parents[each], ast.Attribute)]
     return any(each.attr == "state" and module.enclosing(each, ast.For) is not None for each in asked)
 
 
-def _place(node: ast.expr) -> tuple[int, int]:
+def _line_and_column(node: ast.expr) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
-from truestep.doctor.source.arguments import argument_for, parameters
+from truestep.doctor.source.arguments import argument_for, parameter_names
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, Function, dotted, last_part, walk
+from truestep.doctor.source.names import Class, Function, dotted_name, last_part, walk
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.uses import is_in_comment, names_read
-from truestep.doctor.source.values import argument, constant, forwards_all, literal
+from truestep.doctor.source.values import argument, constant, has_star_args, literal
 
 # options that change what is computed, whoever gives them; a size or a name may be there for others
 _MATTERS = frozenset((
@@ -86,26 +86,31 @@ class OptionIgnored(SourceCheck):
                 each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"
             ]
             forward = module.classes.method(owner, "forward")
-            if not made or forward is None or module.classes.heirs(owner) or _is_to_be_written(forward):
+            if (
+                not made
+                or forward is None
+                or module.classes.subclasses_of(owner)
+                or _is_unimplemented(forward)
+            ):
                 continue
             arguments = [*made[0].args.args, *made[0].args.kwonlyargs]
             for name in [each.arg for each in arguments if each.arg in _MATTERS]:
-                node = _ignored(module, made[0], name)
-                for call in _given_another(module, owner, made[0], name) if node is None else ():
+                node = _node_ignoring_parameter(module, made[0], name)
+                for call in _calls_overriding_option(module, owner, made[0], name) if node is None else ():
                     text = f"self.{name} is there for it, and {name}= is given something else."
                     yield At(call, text, RISK)
                 if node is not None:
-                    place = _applied_last(module, owner, forward) if name == "loss_weight" else node
-                    severity = ADVICE if _is_left_out(module, made[0], name) else RISK
+                    place = _last_return_of_forward(module, owner, forward) if name == "loss_weight" else node
+                    severity = ADVICE if _is_unused_option_harmless(module, made[0], name) else RISK
                     yield At(place, f"Nothing uses {owner.name}'s {name!r}.", severity)
-            for name in _switches_unread(module, made[0]):
+            for name in _unread_boolean_options(module, made[0]):
                 text = f"{owner.name} is made with another {name}= than its default, and nothing uses it."
                 yield At(made[0], text, ADVICE if _PLACES.search(name) else RISK)
-        yield from _never_applied(module)
-        yield from _seeded_alike(module)
+        yield from _find_unapplied_dataset_options(module)
+        yield from _find_constant_seeds(module)
 
 
-def _seeded_alike(module: SourceModule) -> Iterator[At]:
+def _find_constant_seeds(module: SourceModule) -> Iterator[At]:
     """Report `manual_seed(0)` where a function, or each round of a loop, has a seed that is written down and gets no further."""
     for call in module.all(ast.Call):
         is_fixed = bool(call.args) and type(literal(module, call.args[0])) is int
@@ -113,28 +118,31 @@ def _seeded_alike(module: SourceModule) -> Iterator[At]:
             continue
         scope = module.scope(call)
         around = [scope, *(each for each in module.all(ast.For) if each in module.ancestors(call))]
-        named = [(each, name) for each in around for name in _named_in(each) if _SEED.search(name)]
+        named = [
+            (each, name)
+            for each in around
+            for name in _parameters_or_loop_variables(each)
+            if _SEED.search(name)
+        ]
         for home, name in named:
-            reads = [
-                each for each in module.inside(home, ast.Name) if each.id == name and _is_read_here(each)
-            ]
-            if all(_is_written_down(module, each) for each in reads):
+            reads = [each for each in module.inside(home, ast.Name) if each.id == name and _is_load(each)]
+            if all(_is_only_logged_or_in_file_name(module, each) for each in reads):
                 text = f"{name!r} seeds nothing: every one is {ast.unparse(call)}."
                 yield At(call, text, RISK)
 
 
-def _named_in(home: ast.AST) -> list[str]:
+def _parameters_or_loop_variables(home: ast.AST) -> list[str]:
     """Return a function's parameters, or what a loop gives another value in each round."""
     if isinstance(home, ast.For):
         return [each.id for each in walk(home.target) if isinstance(each, ast.Name)]
-    return parameters(home) if isinstance(home, ast.FunctionDef) else []
+    return parameter_names(home) if isinstance(home, ast.FunctionDef) else []
 
 
-def _is_read_here(name: ast.Name) -> bool:
+def _is_load(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Load)
 
 
-def _is_written_down(module: SourceModule, read: ast.expr) -> bool:
+def _is_only_logged_or_in_file_name(module: SourceModule, read: ast.expr) -> bool:
     """Tell what ends in a row, a line or a file's name, and is given to nothing that may seed by it."""
     up, node, within = module.parents[read], read, False
     while isinstance(up, ast.expr | ast.keyword):
@@ -145,12 +153,12 @@ def _is_written_down(module: SourceModule, read: ast.expr) -> bool:
             return False
         node, up, within = up, module.parents[up], True
     if isinstance(up, ast.Assign):
-        names = [each for target in up.targets for each in module.reads(dotted(target) or "")]
-        return within and all(_is_written_down(module, each) for each in names)
+        names = [each for target in up.targets for each in module.reads(dotted_name(target) or "")]
+        return within and all(_is_only_logged_or_in_file_name(module, each) for each in names)
     return within and isinstance(up, (ast.Return, ast.AugAssign))
 
 
-def _never_applied(module: SourceModule) -> Iterator[At]:
+def _find_unapplied_dataset_options(module: SourceModule) -> Iterator[At]:
     """Report what calls give to a data set to change its examples by, and it stores where nothing reads it."""
     for owner in module.named_classes:
         made = next((each for each in owner.body if getattr(each, "name", "") == "__init__"), None)
@@ -160,43 +168,45 @@ def _never_applied(module: SourceModule) -> Iterator[At]:
             continue  # which may apply it
         names = [each.arg for each in [*made.args.args, *made.args.kwonlyargs] if _CHANGES.search(each.arg)]
         for name in names:
-            stored = _stored(module, made, name)
+            stored = _assignment_storing_parameter(module, made, name)
             calls = module.functions.callers(made)
             given = [each for call in calls if (each := argument_for(made, call, name)) is not None]
             if stored is None or all(isinstance(each, ast.Constant) and not each.value for each in given):
                 continue
             place = stored.targets[0]
-            if isinstance(place, ast.Attribute) and not _is_read_of(module, owner, place.attr):
+            if isinstance(place, ast.Attribute) and not _is_attribute_read(module, owner, place.attr):
                 left = is_in_comment(module.text, f"self.{place.attr}")
                 severity = ADVICE if left or "target" in name else RISK  # a set may have no targets
                 yield At(stored, f"{owner.name} never applies {name!r}, which it is given.", severity)
 
 
-def _stored(module: SourceModule, made: ast.FunctionDef, name: str) -> ast.Assign | None:
+def _assignment_storing_parameter(
+    module: SourceModule, made: ast.FunctionDef, name: str
+) -> ast.Assign | None:
     """Return `self.x = name`, where that is all that is done with a parameter."""
     reads = [each for each in walk(made) if isinstance(each, ast.Name) and each.id == name]
     node = module.statement(reads[0]) if len(reads) == 1 else None
     if not isinstance(node, ast.Assign) or node.value is not reads[0] or len(node.targets) != 1:
         return None
-    return node if (dotted(node.targets[0]) or "").startswith("self.") else None
+    return node if (dotted_name(node.targets[0]) or "").startswith("self.") else None
 
 
-def _is_read_of(module: SourceModule, owner: Class, attribute: str) -> bool:
+def _is_attribute_read(module: SourceModule, owner: Class, attribute: str) -> bool:
     """Tell whether anything may read this attribute of a class: a method of its own or of an heir, or code outside."""
     if attribute in module.program.texts or module.program.identifiers & {"__dict__", "vars", "getattr"}:
         return True
-    own = [*module.classes.lineage(owner), *module.classes.heirs(owner)]
+    own = [*module.classes.lineage(owner), *module.classes.subclasses_of(owner)]
     for read in module.program.attributes_read.get(attribute, ()):
         home = module.home(read)
-        if dotted(read.value) == "self":
+        if dotted_name(read.value) == "self":
             if home.enclosing(read, ast.ClassDef) in own:
                 return True
-        elif not _is_of_library(home, read.value):
+        elif not _is_library_object(home, read.value):
             return True
     return False
 
 
-def _is_of_library(module: SourceModule, node: ast.expr) -> bool:
+def _is_library_object(module: SourceModule, node: ast.expr) -> bool:
     """Tell an object that is made by a library, or of another class: `scaler.transform(x)`, `transforms.Compose`."""
     first = next((each for each in walk(node) if isinstance(each, ast.Name)), None)
     if isinstance(node, (ast.Name, ast.Attribute)) and first is not None:
@@ -212,18 +222,18 @@ def _is_of_library(module: SourceModule, node: ast.expr) -> bool:
     )
 
 
-def _switches_unread(module: SourceModule, made: ast.FunctionDef) -> Iterator[str]:
+def _unread_boolean_options(module: SourceModule, made: ast.FunctionDef) -> Iterator[str]:
     """Yield the switches of a constructor that nothing in it reads, though some call in sight sets them."""
-    for name, default in _defaults(made):
+    for name, default in _parameter_defaults(made):
         is_switch = isinstance(default, ast.Constant) and isinstance(default.value, bool)
-        if name in _MATTERS or not is_switch or _ignored(module, made, name) is not made:
+        if name in _MATTERS or not is_switch or _node_ignoring_parameter(module, made, name) is not made:
             continue
         given = [argument_for(made, call, name) for call in module.functions.callers(made)]
         if any(each not in (None, default) and constant(each) != constant(default) for each in given):
             yield name
 
 
-def _is_to_be_written(function: Function) -> bool:
+def _is_unimplemented(function: Function) -> bool:
     """Tell a function of which nothing is written yet: `pass`, a text, `raise NotImplementedError`."""
     body = function.body if not isinstance(function, ast.Lambda) else []
     texts = [each for each in body if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)]
@@ -232,7 +242,7 @@ def _is_to_be_written(function: Function) -> bool:
     return bool(body) and len(body) == len(texts) + len(empty) + len(returns)
 
 
-def _is_left_out(module: SourceModule, made: ast.FunctionDef, name: str) -> bool:
+def _is_unused_option_harmless(module: SourceModule, made: ast.FunctionDef, name: str) -> bool:
     """Tell an option whose default every call in sight leaves as it is; without any, one that changes nothing by itself.
 
     A `reduction` is one, too: the class reduces by itself. So is what a comment uses, or says of it.
@@ -243,16 +253,16 @@ def _is_left_out(module: SourceModule, made: ast.FunctionDef, name: str) -> bool
     behind = [each.partition("#")[2] for each in lines]
     if any(name in each and _SAYS_SO.search(each) for each in behind):
         return True
-    default = next((each[1] for each in _defaults(made) if each[0] == name), None)
+    default = next((each[1] for each in _parameter_defaults(made) if each[0] == name), None)
     if default is None or any(
-        forwards_all(each) or argument_for(made, each, name) is not default for each in calls
+        has_star_args(each) or argument_for(made, each, name) is not default for each in calls
     ):
         return False
     is_meant = name == "reduction" or is_in_comment("\n".join(lines), name)
     return is_meant or bool(calls) or constant(default) in _NEUTRAL
 
 
-def _given_another(
+def _calls_overriding_option(
     module: SourceModule, owner: Class, made: ast.FunctionDef, name: str
 ) -> Iterator[ast.Call]:
     """Yield the calls of torch in a class that are given a constant for an option which the class has of its own."""
@@ -264,17 +274,17 @@ def _given_another(
         in_method = module.scope(call) is not made
         if in_method and given is not None and (module.qualify(call.func) or "").startswith("torch."):
             reduces_itself = name == "reduction" and constant(given) == "none"
-            if not reduces_itself and (_is_constant_name(given) or _differs(made, name, given)):
+            if not reduces_itself and (_is_constant_name(given) or _differs_from_default(made, name, given)):
                 yield call
 
 
-def _differs(made: ast.FunctionDef, name: str, given: ast.expr) -> bool:
+def _differs_from_default(made: ast.FunctionDef, name: str, given: ast.expr) -> bool:
     """Tell a number or text other than the option's default."""
-    default = next((each for each in _defaults(made) if each[0] == name), None)
+    default = next((each for each in _parameter_defaults(made) if each[0] == name), None)
     return isinstance(given, ast.Constant) and (default is None or constant(default[1]) != given.value)
 
 
-def _defaults(made: ast.FunctionDef) -> list[tuple[str, ast.expr | None]]:
+def _parameter_defaults(made: ast.FunctionDef) -> list[tuple[str, ast.expr | None]]:
     names = [each.arg for each in made.args.args]
     found = list(zip(reversed(names), reversed(made.args.defaults), strict=False))
     return [*found, *zip([each.arg for each in made.args.kwonlyargs], made.args.kw_defaults, strict=True)]
@@ -286,47 +296,54 @@ def _is_constant_name(node: ast.expr) -> bool:
     return bool(last) and last.partition("_")[0].isupper() and len(last) > 1
 
 
-def _ignored(module: SourceModule, function: ast.FunctionDef, name: str) -> ast.AST | None:
+def _node_ignoring_parameter(module: SourceModule, function: ast.FunctionDef, name: str) -> ast.AST | None:
     """Return the function that never reads its parameter, or the statement that only stores it."""
     reads = [each for each in walk(function) if isinstance(each, ast.Name) and each.id == name]
     reads = [each for each in reads if isinstance(each.ctx, ast.Load)]
     if not reads:
         is_used = "locals" in names_read(function) or (
-            _keeps_all(function) and (_is_read(module, function, name) or _is_handed_on(module))
+            _saves_all_hyperparameters(function)
+            and (_is_attribute_or_text_read(module, function, name) or _are_all_hyperparameters_read(module))
         )
         return None if is_used else function
     node = module.statement(reads[0])
     stored = (
-        isinstance(node, ast.Assign) and dotted(node.targets[0]) == f"self.{name}" and node.value is reads[0]
+        isinstance(node, ast.Assign)
+        and dotted_name(node.targets[0]) == f"self.{name}"
+        and node.value is reads[0]
     )
-    return node if stored and len(reads) == 1 and not _is_read(module, function, name) else None
+    return (
+        node
+        if stored and len(reads) == 1 and not _is_attribute_or_text_read(module, function, name)
+        else None
+    )
 
 
-def _keeps_all(function: ast.FunctionDef) -> bool:
+def _saves_all_hyperparameters(function: ast.FunctionDef) -> bool:
     """Tell whether a library keeps what a constructor is given: `self.save_hyperparameters()`."""
     return any(getattr(each, "attr", getattr(each, "id", "")) in _KEEPS_ALL for each in walk(function))
 
 
-def _is_handed_on(module: SourceModule) -> bool:
+def _are_all_hyperparameters_read(module: SourceModule) -> bool:
     """Tell whether the program reads all that was kept at once: `Sampler(**self.hparams)`, `vars(self.hparams)`."""
     kept = [each for name in _KEPT for each in module.program.attributes_read.get(name, ())]
     above = [module.home(each).parents[each] for each in kept]
     return not all(isinstance(each, (ast.Attribute, ast.Subscript)) for each in above)
 
 
-def _is_read(module: SourceModule, function: ast.FunctionDef, name: str) -> bool:
+def _is_attribute_or_text_read(module: SourceModule, function: ast.FunctionDef, name: str) -> bool:
     """Tell whether the program reads such an attribute of this class or of any object, or names it in a text."""
     owner = module.enclosing(function, ast.ClassDef)
     own = module.classes.lineage(owner) if owner is not None else []
     if name in module.program.texts or module.program.identifiers & {"__dict__", "vars"}:
         return True
     return any(
-        dotted(each.value) != "self" or module.enclosing(each, ast.ClassDef) in own
+        dotted_name(each.value) != "self" or module.enclosing(each, ast.ClassDef) in own
         for each in module.program.attributes_read.get(name, ())
     )
 
 
-def _applied_last(module: SourceModule, owner: Class, forward: Function) -> ast.AST:
+def _last_return_of_forward(module: SourceModule, owner: Class, forward: Function) -> ast.AST:
     """Return the line of forward at which the option is missing."""
     given = module.functions.returns(forward)
     own = module.enclosing(forward, ast.ClassDef) is owner

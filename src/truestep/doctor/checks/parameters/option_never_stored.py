@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, dotted, is_self, walk
+from truestep.doctor.source.names import Class, dotted_name, is_self, walk
 from truestep.doctor.source.questions import mentions_torch
-from truestep.doctor.source.shortened import is_shortened
+from truestep.doctor.source.shortened import has_left_out_lines
 
 _KNOWN = ("object", "torch.nn.Module", "torch.utils.data.Dataset", "abc.ABC", "torch.autograd.Function")
 _OPEN = ("__getattr__", "__getattribute__", "setattr", "__dict__", "vars", "locals", "save_hyperparameters")
@@ -53,8 +53,8 @@ class OptionNeverStored(SourceCheck):
         if not module.program.answer(mentions_torch):
             return
         for owner in module.named_classes:
-            options = _options(owner).difference(module.classes.attributes(owner))
-            if not options or not _is_in_sight(module, owner):
+            options = _init_options(owner).difference(module.classes.attributes(owner))
+            if not options or not _are_all_bases_in_sight(module, owner):
                 continue
             seen: set[str] = set()
             for read in module.inside(owner, ast.Attribute):
@@ -66,28 +66,30 @@ class OptionNeverStored(SourceCheck):
                     or not isinstance(read.ctx, ast.Load)
                 ):
                     continue
-                if module.enclosing(read, ast.ClassDef) is owner and not _is_set(module, owner, read.attr):
+                if module.enclosing(read, ast.ClassDef) is owner and not _is_attribute_set(
+                    module, owner, read.attr
+                ):
                     seen.add(read.attr)
                     yield At(
                         read, f"Nothing sets self.{read.attr}: __init__ takes {read.attr!r} and drops it."
                     )
 
 
-def _options(owner: Class) -> set[str]:
+def _init_options(owner: Class) -> set[str]:
     made = [each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
     return {each.arg for init in made for each in [*init.args.args[1:], *init.args.kwonlyargs]}
 
 
-def _is_in_sight(module: SourceModule, owner: Class) -> bool:
+def _are_all_bases_in_sight(module: SourceModule, owner: Class) -> bool:
     """Tell whether all that could set an attribute of a class is in the program."""
-    of_heirs = [base for each in module.classes.heirs(owner) for base in each.bases]
+    of_heirs = [base for each in module.classes.subclasses_of(owner) for base in each.bases]
     if any(module.classes.named(base) is None and module.qualify(base) not in _KNOWN for base in of_heirs):
         return False  # a part to be mixed in
     for each in module.classes.lineage(owner):
         for base in each.bases:
             if module.classes.named(base) is None and module.qualify(base) not in _KNOWN:
                 return False
-        if each.decorator_list or _is_mixed_in(each) or is_shortened(module.home(each), each):
+        if each.decorator_list or _is_mixin(each) or has_left_out_lines(module.home(each), each):
             return False
         names = {getattr(part, "id", getattr(part, "attr", getattr(part, "name", ""))) for part in walk(each)}
         if not names.isdisjoint(_OPEN):
@@ -95,7 +97,7 @@ def _is_in_sight(module: SourceModule, owner: Class) -> bool:
     return True
 
 
-def _is_mixed_in(owner: Class) -> bool:
+def _is_mixin(owner: Class) -> bool:
     """Tell a class without bases that hands arguments on to the next one's __init__."""
     calls = [each for each in walk(owner) if isinstance(each, ast.Call) and (each.args or each.keywords)]
     made = [
@@ -104,7 +106,7 @@ def _is_mixed_in(owner: Class) -> bool:
     return not owner.bases and any(isinstance(each.value, ast.Call) for each in made)
 
 
-def _is_named(module: SourceModule, name: str) -> bool:
+def _is_name_passed_as_text(module: SourceModule, name: str) -> bool:
     """Tell whether a call is given the attribute's name as a text, as setattr() and register_buffer() are."""
     if name not in module.program.texts:
         return False
@@ -116,18 +118,18 @@ def _is_named(module: SourceModule, name: str) -> bool:
     )
 
 
-def _is_set(module: SourceModule, owner: Class, name: str) -> bool:
+def _is_attribute_set(module: SourceModule, owner: Class, name: str) -> bool:
     """Tell whether anything gives the class such an attribute."""
     if any(
         name in module.classes.attributes(each)
-        for each in [*module.classes.lineage(owner), *module.classes.heirs(owner)]
+        for each in [*module.classes.lineage(owner), *module.classes.subclasses_of(owner)]
     ):
         return True
-    if _is_named(module, name):
+    if _is_name_passed_as_text(module, name):
         return True
-    own = {*module.classes.lineage(owner), *module.classes.heirs(owner)}
+    own = {*module.classes.lineage(owner), *module.classes.subclasses_of(owner)}
     for base, _ in module.index.written.get(name, ()):
-        if dotted(base) != "self" or module.enclosing(base, ast.ClassDef) in own:
+        if dotted_name(base) != "self" or module.enclosing(base, ast.ClassDef) in own:
             return True
     return any(
         isinstance(part, (ast.FunctionDef, ast.ClassDef)) and part.name == name

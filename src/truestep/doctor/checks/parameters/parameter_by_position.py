@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import literal, seen_through
+from truestep.doctor.source.values import literal, resolve_expression
 
 LAST_OF_FIRST_LAYERS = 3  # whoever takes one of the first parameters looks at what they are
 
@@ -41,10 +41,10 @@ class ParameterByPosition(SourceCheck):
 
 def _lists_parameters(module: SourceModule, node: ast.expr) -> bool:
     """Tell `list(net.parameters())` and `[p for p in net.parameters()]`, be it under a name."""
-    listed = seen_through(module, node)
+    listed = resolve_expression(module, node)
     source: ast.expr | None = None
     if isinstance(listed, ast.Call) and module.qualify(listed.func) == "list" and listed.args:
-        source = seen_through(module, listed.args[0])
+        source = resolve_expression(module, listed.args[0])
     elif isinstance(listed, ast.ListComp) and len(listed.generators) == 1:
         source = listed.generators[0].iter
     method = source.func if isinstance(source, ast.Call) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from truestep.core.tensor_bytes import times_written
+from truestep.core.tensor_bytes import tensor_version
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -20,7 +20,7 @@ FEW = 4  # of the shared parameters
 MOST_NUMBERS = 1000  # of each of them
 
 
-class TensorMark(NamedTuple):
+class TensorSnapshot(NamedTuple):
     """A tensor as it was before a step."""
 
     tensor: Tensor
@@ -28,16 +28,18 @@ class TensorMark(NamedTuple):
     numbers: Tensor
 
     @classmethod
-    def of(cls, tensor: Tensor) -> TensorMark:
+    def of(cls, tensor: Tensor) -> TensorSnapshot:
         """Return what a tensor is now."""
-        return cls(tensor, times_written(tensor), _numbers_of(tensor).clone())
+        return cls(tensor, tensor_version(tensor), _leading_values(tensor).clone())
 
     def has_moved(self) -> bool:
         """Tell whether it was changed since, also by way of its `.data`, which counts no version."""
-        return times_written(self.tensor) != self.version or not self.numbers.equal(_numbers_of(self.tensor))
+        return tensor_version(self.tensor) != self.version or not self.numbers.equal(
+            _leading_values(self.tensor)
+        )
 
 
-def _numbers_of(tensor: Tensor) -> Tensor:
+def _leading_values(tensor: Tensor) -> Tensor:
     return tensor.detach().reshape(-1)[:MOST_NUMBERS]
 
 
@@ -92,7 +94,7 @@ class ParameterInTwoOptimizers(Watcher):
         self.at_work: list[OptimizerRecord] = []  # whose step is not over, the innermost last
         self.stepped_at: dict[int, Place] = {}
         self.pairs: list[SharingOptimizers] = []
-        self.before: dict[int, list[TensorMark]] = {}  # of what it shares, before its step
+        self.before: dict[int, list[TensorSnapshot]] = {}  # of what it shares, before its step
         self.moving: set[int] = set()  # optimizers whose steps changed what they share
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
@@ -104,13 +106,13 @@ class ParameterInTwoOptimizers(Watcher):
         self.stepped_at[id(record)] = place
         if not record.num_steps and not self.at_work:
             mine = {id(each) for each in record.parameters() if each.requires_grad}
-            for other in history.stepping():
+            for other in history.stepped_optimizers():
                 shared = [each for each in other.parameters() if id(each) in mine]
                 if other is not record and shared and self.stepped_at.get(id(other), place) != place:
                     self.pairs.append(SharingOptimizers(other, record, shared))
         self.at_work.append(record)
         held = [each for pair in self.pairs if pair.has(record) for each in pair.shared[:FEW]]
-        self.before[id(record)] = [TensorMark.of(each) for each in held]
+        self.before[id(record)] = [TensorSnapshot.of(each) for each in held]
 
     def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report shared parameters when the first of two optimizers steps again after the second.
@@ -129,7 +131,7 @@ class ParameterInTwoOptimizers(Watcher):
             if not known or pair.first is not record:
                 self.pairs.append(pair)
             else:
-                names = [history.name_of(each) for each in pair.shared[:FEW]]
+                names = [history.parameter_name(each) for each in pair.shared[:FEW]]
                 text = f"{len(pair.shared)} parameters are held by two optimizers: {', '.join(names)}."
                 saw = {"shared": names, "other_made_at": str(pair.first.place)}
                 yield Observation(pair.second.place, text, RISK, saw)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import watched_on_host
+from truestep.doctor.runtime.looking import is_readable_without_sync
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -54,8 +54,12 @@ class ParameterNeverMoves(Watcher):
         import torch
 
         if record.num_steps == 0:
-            kept = [each for each in record.sample() if watched_on_host(each) and each.numel() < 1 << 20]
-            self.before[id(record)] = [(each, each.detach().clone()) for each in kept if self._pulled(each)]
+            kept = [
+                each for each in record.sample() if is_readable_without_sync(each) and each.numel() < 1 << 20
+            ]
+            self.before[id(record)] = [
+                (each, each.detach().clone()) for each in kept if self._has_nonzero_gradient(each)
+            ]
         if record.num_steps != AFTER:
             return
         copies = self.before.pop(id(record), [])
@@ -66,5 +70,5 @@ class ParameterNeverMoves(Watcher):
             evidence = {"learning_rates": rates, "dtype": str(still[0].dtype).removeprefix("torch.")}
             yield Observation(record.place, text, BUG, evidence)
 
-    def _pulled(self, parameter: torch.Tensor) -> bool:
+    def _has_nonzero_gradient(self, parameter: torch.Tensor) -> bool:
         return parameter.grad is not None and bool(parameter.grad.norm() > 0)  # sparse ones have no max

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.core.frames import is_library_file
-from truestep.core.tensor_bytes import times_written
+from truestep.core.tensor_bytes import tensor_version
 from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import ForwardCall, LossCall
@@ -62,12 +62,12 @@ class ParametersNotOptimized(Watcher):
 
     def on_forward(self, history: WatchHistory, forward: ForwardCall) -> None:
         """Remember where each model is applied with gradients on."""
-        if forward.gradients_on and history.in_window and id(forward.module) not in self.applied:
-            self.applied[id(forward.module)] = forward.place, _versions(forward.module)
+        if forward.gradients_on and history.is_in_first_steps and id(forward.module) not in self.applied:
+            self.applied[id(forward.module)] = forward.place, _parameter_versions(forward.module)
 
     def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
         """Remember which layers made the targets: a teacher's need no training."""
-        origin = history.origins.of(loss.target) if history.in_window else None
+        origin = history.origins.of(loss.target) if history.is_in_first_steps else None
         if origin is not None:
             self.asked |= {id(each.layer) for each in origin.ancestors() if each.layer is not None}
 
@@ -80,45 +80,49 @@ class ParametersNotOptimized(Watcher):
             named = list(model.named_parameters())
             mine = {id(each) for each in record.parameters()}
             missed = [name for name, each in named if id(each) not in held and each.grad is not None]
-            if missed and any(id(each) in mine for _, each in named) and not self._lost(history, record):
+            if (
+                missed
+                and any(id(each) in mine for _, each in named)
+                and not self._has_orphaned_parameters(history, record)
+            ):
                 evidence = {"not_optimized": missed[:6], "number": len(missed)}
                 text = f"{len(missed)} of {len(named)} parameters get gradients, but no optimizer holds them."
                 yield Observation(record.place, text, QUESTION, evidence)
             elif missed and len(missed) == len(named):
-                yield from self._for_nothing(history, model)
+                yield from self._report_untrained_model(history, model)
 
-    def _for_nothing(self, history: WatchHistory, model: nn.Module) -> Observations:
+    def _report_untrained_model(self, history: WatchHistory, model: nn.Module) -> Observations:
         """Report a model that nothing updates, also not by hand."""
         place, versions = self.applied.get(id(model), (None, []))
-        if place is None or versions != _versions(model):
+        if place is None or versions != _parameter_versions(model):
             return
         name, evidence = history.called(model), {"model": history.called(model), "parameters": len(versions)}
-        if self._is_meant(history, model):
+        if self._is_untrained_on_purpose(history, model):
             text = f"Each backward() computes the gradients of {name}, which no optimizer holds."
             yield Observation(place, text, ADVICE, evidence)
         else:
             text = f"{name} is never trained: it gets gradients, and no optimizer holds its parameters."
             yield Observation(place, text, BUG if history.is_whole else RISK, evidence)
 
-    def _is_meant(self, history: WatchHistory, model: nn.Module) -> bool:
+    def _is_untrained_on_purpose(self, history: WatchHistory, model: nn.Module) -> bool:
         """Tell a teacher, a copy of another model, and one whose weights came from elsewhere."""
         parts = list(model.modules())
         written_in = getattr(getattr(type(model).forward, "__code__", None), "co_filename", "")
         of_library = is_library_file(written_in) and not type(model).__module__.startswith("torch.nn.")
         loaded = any(part in history.loaded for part in parts)
         # an initialisation writes into its tensors, but for those that zeros() or ones() fill
-        copied = not any(_versions(model)) and not all(map(_is_constant, model.parameters()))
+        copied = not any(_parameter_versions(model)) and not all(map(_has_constant_value, model.parameters()))
         return of_library or loaded or copied or any(id(part) in self.asked for part in parts)
 
-    def _lost(self, history: WatchHistory, record: OptimizerRecord) -> bool:
+    def _has_orphaned_parameters(self, history: WatchHistory, record: OptimizerRecord) -> bool:
         """An optimizer with parameters of no model was made before a replacement: PARAM005."""
         known = {id(each) for model in history.models for each in model.parameters()}
         return any(id(each) not in known and each.grad is None for each in record.parameters())
 
 
-def _versions(model: nn.Module) -> list[int]:
-    return [times_written(each) for each in model.parameters()]
+def _parameter_versions(model: nn.Module) -> list[int]:
+    return [tensor_version(each) for each in model.parameters()]
 
 
-def _is_constant(parameter: Tensor) -> bool:
+def _has_constant_value(parameter: Tensor) -> bool:
     return parameter.numel() < 2 or bool((parameter == parameter.flatten()[0]).all())

@@ -6,7 +6,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, replaced
+from truestep.doctor.source.rewriting import Edits, replace_node
 from truestep.doctor.source.values import argument, literal
 
 
@@ -45,4 +45,4 @@ class ReluBornDead(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Begin with 0."""
         value = argument(node, 1, "val")
-        return [replaced(module, value, "0.0")] if value is not None else []
+        return [replace_node(module, value, "0.0")] if value is not None else []

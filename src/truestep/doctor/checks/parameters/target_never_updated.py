@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.actions import FOLLOW
-from truestep.doctor.source.averages import AVERAGED, WeightMixture, mixtures
+from truestep.doctor.source.averages import AVERAGED, WeightMixture, weight_mixtures
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, method_of, walk
+from truestep.doctor.source.names import dotted_name, method_of, walk
 from truestep.doctor.source.uses import reads_followed
 from truestep.doctor.source.values import is_call_of
 
@@ -55,27 +55,31 @@ class TargetNeverUpdated(SourceCheck):
             (statement, name)
             for statement in module.all(ast.Assign)
             for target in statement.targets
-            if (name := dotted(target)) and _NAME.search(name.rsplit(".", 1)[-1])
+            if (name := dotted_name(target)) and _NAME.search(name.rsplit(".", 1)[-1])
         ]
         for statement, name in named:
             others = [each for each, other in named if other == name and each is not statement]
-            if _is_taken_for_copy(module, statement, name, others):
+            if _is_alias_taken_for_copy(module, statement, name, others):
                 text = f"{name!r} is {ast.unparse(statement.value)!r} itself, and no copy: both names are of one network."
                 yield At(statement, text)
-            if not isinstance(statement.value, ast.Call) or _is_made_again(module, [statement, *others]):
+            if not isinstance(statement.value, ast.Call) or _is_remade_in_loop(module, [statement, *others]):
                 continue
             uses = [use for each in module.reads(name) for use in reads_followed(module, each)]
             is_deep = module.qualify(statement.value.func) == "copy.deepcopy"
-            first = [each for each in uses if _is_first_copy(module, each)]
+            first = [each for each in uses if _is_initial_copy(module, each)]
             uses = [each for each in uses if each not in first]
-            mixed = _mixed_into_other(module, name)
-            uses = [each for each in uses if not any(_is_within(module, each, one.node) for one in mixed)]
+            mixed = _mixtures_into_other_network(module, name)
+            uses = [
+                each
+                for each in uses
+                if not any(_is_in_loop_writing_weights(module, each, one.node) for one in mixed)
+            ]
             if (is_deep or first) and _only_applied(module, uses) and not _is_loaded_elsewhere(module, name):
-                yield At(statement, _said(name, mixed), RISK if mixed else QUESTION)
-        yield from _followed_at_once(module)
+                yield At(statement, _never_updated_message(name, mixed), RISK if mixed else QUESTION)
+        yield from _find_too_fast_averages(module)
 
 
-def _is_taken_for_copy(
+def _is_alias_taken_for_copy(
     module: SourceModule, statement: ast.Assign, name: str, others: list[ast.Assign]
 ) -> bool:
     """Tell `target = net` where the weights of one are then put into the other, or where it stands for a new copy."""
@@ -97,35 +101,39 @@ def _is_taken_for_copy(
     return False
 
 
-def _is_made_again(module: SourceModule, statements: list[ast.Assign]) -> bool:
+def _is_remade_in_loop(module: SourceModule, statements: list[ast.Assign]) -> bool:
     """Tell a target that a loop makes anew: by that it follows."""
     return len(statements) > 1 and any(module.loop(each) is not None for each in statements)
 
 
-def _followed_at_once(module: SourceModule) -> Iterator[At]:
+def _find_too_fast_averages(module: SourceModule) -> Iterator[At]:
     """Report an average so named that is made of the trained weights but for a small rest."""
-    for each in mixtures(module):
-        parts = {each.into.name, each.into.model or "", *(dotted(part) or "" for part in walk(each.node))}
+    for each in weight_mixtures(module):
+        parts = {
+            each.into.name,
+            each.into.model or "",
+            *(dotted_name(part) or "" for part in walk(each.node)),
+        }
         named = any(map(_NAME.search, ".".join(parts).split("."))) or is_call_of(module, each.node, AVERAGED)
         if named and each.into.model != each.of.model and each.share is not None and _MOST <= each.share < 1:
             text = f"{each.share:g} of {each.of.name!r} is written into {each.into.name!r}: it is almost the trained network."
             yield At(each.node, text, RISK)
 
 
-def _mixed_into_other(module: SourceModule, name: str) -> list[WeightMixture]:
+def _mixtures_into_other_network(module: SourceModule, name: str) -> list[WeightMixture]:
     """Return where a network's weights are written into another one's; nothing where it follows that."""
-    found = [each for each in mixtures(module) if name in (each.into.model, each.of.model)]
+    found = [each for each in weight_mixtures(module) if name in (each.into.model, each.of.model)]
     found = [each for each in found if each.into.model is not None]
     return [] if any(each.into.model == name for each in found) else found
 
 
 def _is_loaded_elsewhere(module: SourceModule, name: str) -> bool:
     """Tell `agents[k].target_net.load_state_dict(...)` of a class's own network."""
-    others = [each for each in module.read_under(name.rpartition(".")[2]) if dotted(each) != name]
-    return any(_method(module, each) == "load_state_dict" for each in others)
+    others = [each for each in module.read_under(name.rpartition(".")[2]) if dotted_name(each) != name]
+    return any(_accessed_attribute(module, each) == "load_state_dict" for each in others)
 
 
-def _is_within(module: SourceModule, use: ast.expr, written: ast.expr) -> bool:
+def _is_in_loop_writing_weights(module: SourceModule, use: ast.expr, written: ast.expr) -> bool:
     """Tell what a loop goes through in which weights are written, or what they are written by."""
     loop = module.enclosing(use, ast.For)
     return written in module.ancestors(use) or (
@@ -133,7 +141,7 @@ def _is_within(module: SourceModule, use: ast.expr, written: ast.expr) -> bool:
     )
 
 
-def _said(name: str, mixed: list[WeightMixture]) -> str:
+def _never_updated_message(name: str, mixed: list[WeightMixture]) -> str:
     text = f"{name!r} is applied, and nothing ever updates it"
     if mixed:
         text += f": line {mixed[0].node.lineno} reads it, and writes into the network that is trained"
@@ -145,21 +153,21 @@ def _only_applied(module: SourceModule, uses: list[ast.expr]) -> bool:
     trains = any(trace.learning_loops() for trace in module.traces)
     applied = [each for each in uses if module.index.is_called(each)]
     quiet = ("eval", "train", "requires_grad_", "to", "cuda")
-    rest = [each for each in uses if each not in applied and _method(module, each) not in quiet]
-    rest = [each for each in rest if not _is_tracked(module, each)]
-    taken = [each for each in applied if not _is_dropped(module, each)]
+    rest = [each for each in uses if each not in applied and _accessed_attribute(module, each) not in quiet]
+    rest = [each for each in rest if not _is_passed_to_track(module, each)]
+    taken = [each for each in applied if not _is_result_discarded(module, each)]
     return trains and bool(taken) and not rest
 
 
-def _is_tracked(module: SourceModule, use: ast.expr) -> bool:
+def _is_passed_to_track(module: SourceModule, use: ast.expr) -> bool:
     """Tell `run.track(target=target)`, which keeps it as it is."""
     call = module.parents[module.parents[use]]
     return isinstance(call, ast.Call) and use not in call.args and method_of(call) == "track"
 
 
-def _is_first_copy(module: SourceModule, use: ast.expr) -> bool:
+def _is_initial_copy(module: SourceModule, use: ast.expr) -> bool:
     """Tell `target.load_state_dict(net.state_dict())` where it is made, and not in a loop or a function that others call."""
-    if _method(module, use) != "load_state_dict" or module.loop(use) is not None:
+    if _accessed_attribute(module, use) != "load_state_dict" or module.loop(use) is not None:
         return False
     call = module.parents[module.parents[use]]
     is_copied = isinstance(call, ast.Call) and bool(call.args) and "state_dict" in ast.unparse(call.args[0])
@@ -167,14 +175,14 @@ def _is_first_copy(module: SourceModule, use: ast.expr) -> bool:
     return is_copied and (function is None or getattr(function, "name", "") == "__init__")
 
 
-def _is_dropped(module: SourceModule, applied: ast.expr) -> bool:
+def _is_result_discarded(module: SourceModule, applied: ast.expr) -> bool:
     """Tell `_ = target(x)`: applied only to be made ready, and its result is nobody's target."""
     statement, call = module.statement(applied), module.parents[applied]
-    names = [dotted(each) or "" for each in getattr(statement, "targets", ())]
+    names = [dotted_name(each) or "" for each in getattr(statement, "targets", ())]
     alone = isinstance(statement, ast.Expr) and statement.value is call
     return alone or (bool(names) and all(set(each) == {"_"} for each in names))
 
 
-def _method(module: SourceModule, node: ast.expr) -> str | None:
+def _accessed_attribute(module: SourceModule, node: ast.expr) -> str | None:
     parent = module.parents[node]
     return parent.attr if isinstance(parent, ast.Attribute) else None

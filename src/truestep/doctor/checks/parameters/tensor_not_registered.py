@@ -9,8 +9,8 @@ from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
-from truestep.doctor.source.values import argument, constant, literal, seen_through
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, node_text, replace_node
+from truestep.doctor.source.values import argument, constant, literal, resolve_expression
 
 MAKERS = {f"torch.{name}" for name in operations(numbers="drawn filled copied")}
 _DRAWS = {f"torch.{name}" for name in operations(numbers="drawn")}
@@ -56,17 +56,19 @@ class TensorNotRegistered(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an attribute made in __init__ and read in another method, unless it is moved by hand."""
         for owner in module.kinds.classes_of("module"):
-            buffers = _registered(module, owner)
+            buffers = _buffer_names(module, owner)
             for name, bindings in module.classes.attributes(owner).items():
                 if (
                     len(bindings) == 1
                     and name not in buffers
                     and (value := bindings[0].value) is not None
                     and self._is_tensor(module, value)
-                    and not _is_one_number(module, value)
+                    and not _is_scalar_tensor(module, value)
                 ):
                     node, scope = bindings[0].node, module.scope(bindings[0].node)
-                    if getattr(scope, "name", "") == "__init__" and self._used(module, owner, name, scope):
+                    if getattr(scope, "name", "") == "__init__" and self._is_used_without_move(
+                        module, owner, name, scope
+                    ):
                         text = f"self.{name} is a plain tensor: .to() and state_dict() miss it."
                         yield At(node, text, ADVICE)
 
@@ -74,8 +76,8 @@ class TensorNotRegistered(SourceCheck):
         """Register it as a buffer."""
         if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)):
             raise SourceRewriteError
-        name, value = node.targets[0].attr, text_of(module, node.value)
-        return [replaced(module, node, f'self.register_buffer("{name}", {value})')]
+        name, value = node.targets[0].attr, node_text(module, node.value)
+        return [replace_node(module, node, f'self.register_buffer("{name}", {value})')]
 
     def _is_tensor(self, module: SourceModule, value: ast.expr) -> bool:
         """Tell what torch makes, be it moved, reshaped or computed with before it is kept."""
@@ -89,7 +91,9 @@ class TensorNotRegistered(SourceCheck):
         made = module.qualify(value.func) in MAKERS | _MASKS
         return made and trained is not True and argument(value, None, "device") is None
 
-    def _used(self, module: SourceModule, owner: ast.ClassDef, name: str, home: ast.AST) -> bool:
+    def _is_used_without_move(
+        self, module: SourceModule, owner: ast.ClassDef, name: str, home: ast.AST
+    ) -> bool:
         """Used in a method as it is: `self.scale.to(x)` says that its author knows."""
         uses = [
             node
@@ -97,11 +101,15 @@ class TensorNotRegistered(SourceCheck):
             if isinstance(node, ast.Attribute) and ast.unparse(node) == f"self.{name}"
         ]
         reads = [node for node in uses if isinstance(node.ctx, ast.Load) and module.scope(node) is not home]
-        moved = any(attr in _PLACED for node in reads for attr in _asked_of(module, node))
+        moved = any(attr in _PLACED for node in reads for attr in _chained_attribute_names(module, node))
         alone = sum(isinstance(node, ast.FunctionDef) for node in owner.body) == 1  # nothing here reads it
-        return (bool(reads) or alone) and not moved and not self._is_index(module, owner, name, reads)
+        return (
+            (bool(reads) or alone)
+            and not moved
+            and not self._is_only_used_as_index(module, owner, name, reads)
+        )
 
-    def _is_index(
+    def _is_only_used_as_index(
         self, module: SourceModule, owner: ast.ClassDef, name: str, reads: list[ast.Attribute]
     ) -> bool:
         """Tell rows or a mask that only select, which may lie on the CPU; drawn ones have to be saved all the same."""
@@ -112,10 +120,10 @@ class TensorNotRegistered(SourceCheck):
             for part in walk(each.value)
         ]
         drawn = any(isinstance(each, ast.Call) and module.qualify(each.func) in _DRAWS for each in made)
-        return bool(reads) and not drawn and all(_selects(module, each) for each in reads)
+        return bool(reads) and not drawn and all(_is_used_as_index(module, each) for each in reads)
 
 
-def _selects(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:
+def _is_used_as_index(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:
     """Tell i of `x[i]` and `x[:, i]`, be it by a name of its own."""
     above = module.parents[node]
     if isinstance(above, ast.Tuple):
@@ -125,10 +133,10 @@ def _selects(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:
     name = above.targets[0] if isinstance(above, ast.Assign) and above.value is node else None
     reads = module.reads(name.id) if isinstance(name, ast.Name) else []
     own = [each for each in reads if module.scope(each) is module.scope(node)]
-    return bool(own) and not depth and all(_selects(module, each, depth + 1) for each in own)
+    return bool(own) and not depth and all(_is_used_as_index(module, each, depth + 1) for each in own)
 
 
-def _asked_of(module: SourceModule, node: ast.expr) -> Iterator[str]:
+def _chained_attribute_names(module: SourceModule, node: ast.expr) -> Iterator[str]:
     """Yield what is asked of a value, one after the other: `x.repeat(2).to(device)`, `nn.Parameter(x).to(device)`."""
     above = module.parents[node]
     while (
@@ -141,7 +149,7 @@ def _asked_of(module: SourceModule, node: ast.expr) -> Iterator[str]:
         node, above = above, module.parents[above]
 
 
-def _is_one_number(module: SourceModule, value: ast.expr) -> bool:
+def _is_scalar_tensor(module: SourceModule, value: ast.expr) -> bool:
     """Tell `torch.tensor(0.5)`: a tensor without axes goes with those of any device."""
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SAME:
         value = value.func.value
@@ -150,13 +158,13 @@ def _is_one_number(module: SourceModule, value: ast.expr) -> bool:
         "torch.as_tensor",
     ):
         return False
-    given = seen_through(module, argument(value, 0, "data"))
+    given = resolve_expression(module, argument(value, 0, "data"))
     if isinstance(given, ast.BinOp):
         return constant(given.left) is not None or constant(given.right) is not None
     return isinstance(constant(given), (int, float))
 
 
-def _registered(module: SourceModule, owner: ast.ClassDef) -> set[object]:
+def _buffer_names(module: SourceModule, owner: ast.ClassDef) -> set[object]:
     """Return the names of buffers: a tensor that is assigned to one stays a buffer."""
     calls = module.inside(owner, ast.Call)
     mine = [

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import QUESTION, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted_name, walk
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.values import constant
 
@@ -47,7 +47,11 @@ class UninitialisedTensor(SourceCheck):
             value = constant(call.args[0]) if len(call.args) == 1 else None
             if not isinstance(value, int) or isinstance(value, bool):  # a float is a TypeError
                 continue
-            if not (_is_filled_there(module, call) or _is_shown(module, call) or _is_filled(module, call)):
+            if not (
+                _is_filled_in_same_expression(module, call)
+                or _is_in_displayed_container(module, call)
+                or _is_filled_item_by_item(module, call)
+            ):
                 yield At(
                     call,
                     f"This makes {value} uninitialised numbers, not the value {value}.",
@@ -55,7 +59,7 @@ class UninitialisedTensor(SourceCheck):
                 )
 
 
-def _is_filled_there(module: SourceModule, call: ast.Call) -> bool:
+def _is_filled_in_same_expression(module: SourceModule, call: ast.Call) -> bool:
     """Tell `torch.FloatTensor(1).zero_()`, be it moved or converted before."""
     above = module.parents[call]
     while isinstance(above, ast.Attribute) and above.attr in (*_MOVED, "data"):
@@ -63,26 +67,26 @@ def _is_filled_there(module: SourceModule, call: ast.Call) -> bool:
     return isinstance(above, ast.Attribute) and above.attr.endswith("_")
 
 
-def _is_shown(module: SourceModule, call: ast.Call) -> bool:
+def _is_in_displayed_container(module: SourceModule, call: ast.Call) -> bool:
     """Tell a dictionary or a list that stands for itself: what a page shows as the result."""
     statement = module.statement(call)
     return isinstance(statement, ast.Expr) and isinstance(statement.value, (ast.Dict, ast.List, ast.Tuple))
 
 
-def _is_filled(module: SourceModule, call: ast.Call) -> bool:
+def _is_filled_item_by_item(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether the numbers are given values one by one: `x = torch.LongTensor(2); x[0] = 3`."""
     statement = module.statement(call)
-    name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+    name = dotted_name(statement.targets[0]) if isinstance(statement, ast.Assign) else None
     uses = module.reads(name) if name is not None else []
     outer = [module.parents[each] for each in uses]
     if any(isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store) for each in outer):
         return True
     return name is not None and any(
-        _fills(module, each, name.rpartition(".")[2]) for each in module.all(ast.Call)
+        _is_fill_call(module, each, name.rpartition(".")[2]) for each in module.all(ast.Call)
     )
 
 
-def _fills(module: SourceModule, call: ast.Call, name: str) -> bool:
+def _is_fill_call(module: SourceModule, call: ast.Call, name: str) -> bool:
     """Tell `self.bias[i].data.fill_(0)` and `nn.init.normal_(self.bias)`."""
     given: list[ast.AST] = []
     if isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import watched_on_host
+from truestep.doctor.runtime.looking import is_readable_without_sync
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ class UnitsDead(Watcher):
         from torch import nn
 
         if isinstance(module, nn.ReLU) and isinstance(output, torch.Tensor) and module.training:
-            if not watched_on_host(output) or output.numel() < 2:
+            if not is_readable_without_sync(output) or output.numel() < 2:
                 return
             self.layers[id(module)] = module
             self.now[id(module)] = self.now.get(id(module), False) or bool(output.any())
             if output.dim() < 2 or output.shape[0] < 2:
                 self.silent.setdefault(id(module), SILENT - SINGLE)
                 return
-            if not history.in_window:
+            if not history.is_in_first_steps:
                 return
             alive = (output > 0).transpose(0, 1).flatten(1).any(1)  # dimension 1 holds the units
             known = self.alive.get(id(module))
@@ -84,7 +84,7 @@ class UnitsDead(Watcher):
         for layer, alive in self.alive.items():
             dead = int((~alive).sum())
             if alive.numel() >= 4 and dead >= SHARE * alive.numel():
-                name = history.path_of(self.layers[layer])
+                name = history.module_path(self.layers[layer])
                 text = f"{dead} of {alive.numel()} units of {name} (ReLU) gave 0 for every input of {STEPS} steps."
                 yield Observation(place, text, RISK, {"dead_units": dead, "units": alive.numel()})
         self.alive.clear()
@@ -104,6 +104,6 @@ class UnitsDead(Watcher):
                 if self.silent[layer] == SILENT:
                     died = self.died[layer]
                     since = SILENT if layer in self.lived else history.num_steps + 1
-                    name = history.path_of(self.layers[layer])
+                    name = history.module_path(self.layers[layer])
                     text = f"All units of {name} (ReLU) were dead by step {died}: they gave 0 in the {since} steps looked at since."
                     yield Observation(record.place, text, RISK, {"after_steps": died})

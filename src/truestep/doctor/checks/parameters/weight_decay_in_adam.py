@@ -6,7 +6,7 @@ from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, renamed
+from truestep.doctor.source.rewriting import Edits, rename_attribute
 from truestep.doctor.source.values import argument, literal
 
 
@@ -47,4 +47,4 @@ class WeightDecayInAdam(SourceCheck):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Take AdamW."""
-        return [renamed(module, node.func, "AdamW")]
+        return [rename_attribute(module, node.func, "AdamW")]

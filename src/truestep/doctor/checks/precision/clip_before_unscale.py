@@ -11,7 +11,7 @@ from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.protocol import Protocol
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before, next_event, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before, next_event, node_text
 from truestep.doctor.source.signatures import own_name
 
 
@@ -55,15 +55,15 @@ class ClipBeforeUnscale(SourceCheck):
         """Report a clip between a scaled backward and scaler.step with no unscale_ before it."""
         for trace in module.traces:
             for clip in trace.of("clip"):
-                if _scaled_before(module, trace, clip) and any(
+                if _is_loss_scaled_before(module, trace, clip) and any(
                     step.path == clip.path or step.loop_path() == clip.loop_path()
-                    for step in _steps_after(trace, clip)
+                    for step in _scaler_steps_after(trace, clip)
                 ):
                     yield At(
                         clip.node,
                         "The gradients are clipped while they still carry the loss scale.",
                     )
-                elif _is_unscaled_next(module, clip.node):
+                elif _is_followed_by_unscale(module, clip.node):
                     yield At(
                         clip.node, "The gradients are clipped, and their scale is taken off after that.", RISK
                     )
@@ -74,11 +74,11 @@ class ClipBeforeUnscale(SourceCheck):
         if module.enclosing(node, ast.If) is not module.enclosing(step, ast.If):
             raise SourceRewriteError
         assert isinstance(step, ast.Call)
-        scaler, optimizer = text_of(module, step.func).rpartition(".")[0], text_of(module, step.args[0])
+        scaler, optimizer = node_text(module, step.func).rpartition(".")[0], node_text(module, step.args[0])
         return [before(module, node, f"{scaler}.unscale_({optimizer})")]
 
 
-def _is_unscaled_next(module: SourceModule, clip: ast.AST) -> bool:
+def _is_followed_by_unscale(module: SourceModule, clip: ast.AST) -> bool:
     """Tell whether the next statements of a block take off the scale, before anything steps or goes backward."""
     statement = module.statement(clip)
     block = getattr(module.parents[statement], "body", [])
@@ -92,7 +92,7 @@ def _is_unscaled_next(module: SourceModule, clip: ast.AST) -> bool:
     return False
 
 
-def _scaled_before(module: SourceModule, trace: Trace, clip: TraceEvent) -> bool:
+def _is_loss_scaled_before(module: SourceModule, trace: Trace, clip: TraceEvent) -> bool:
     before = trace.events[: trace.events.index(clip)]
     for event in reversed(before):
         if event.kind == "unscale":
@@ -102,5 +102,5 @@ def _scaled_before(module: SourceModule, trace: Trace, clip: TraceEvent) -> bool
     return False
 
 
-def _steps_after(trace: Trace, clip: TraceEvent) -> list[TraceEvent]:
+def _scaler_steps_after(trace: Trace, clip: TraceEvent) -> list[TraceEvent]:
     return [event for event in trace.events[trace.events.index(clip) :] if event.kind == "scaler_step"]

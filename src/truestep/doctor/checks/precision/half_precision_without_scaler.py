@@ -63,7 +63,7 @@ class HalfPrecisionWithoutScaler(SourceCheck, Watcher):
         for call in module.calls(*functions("casts within")):
             if literal(module, argument(call, None, "enabled")) is False:
                 continue
-            if _is_half(module, call) and _holds_forward(module, call):
+            if _is_float16_autocast(module, call) and _has_training_forward(module, call):
                 yield At(call, "float16 without a GradScaler: small gradients become zero.", RISK)
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class HalfPrecisionWithoutScaler(SourceCheck, Watcher):
                 yield Observation(self.applied_at, text, RISK)
 
 
-def _is_half(module: SourceModule, call: ast.Call) -> bool:
+def _is_float16_autocast(module: SourceModule, call: ast.Call) -> bool:
     """float16 is what CUDA autocast means by default."""
     old = module.qualify(call.func) == "torch.cuda.amp.autocast"
     dtype = argument(call, 1 if not old else None, "dtype")
@@ -97,14 +97,14 @@ def _is_half(module: SourceModule, call: ast.Call) -> bool:
     return module.qualify(dtype) in ("torch.float16", "torch.half") if dtype is not None else on_cuda
 
 
-def _holds_forward(module: SourceModule, call: ast.Call) -> bool:
+def _has_training_forward(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether a block holds what a training applies its model or computes its loss by: a validation goes nowhere backward."""
     block = module.enclosing(call, ast.With)
     if block is None:
         return False
     for trace in module.traces:
         for loop in trace.training_loops():
-            forwards = [each for each in loop.of("forward") if _is_within(module, each, block)]
+            forwards = [each for each in loop.of("forward") if _is_inside_with_block(module, each, block)]
             trained = TrainedModels(module, trace.learning_loops())
             losses = [each.receiver for each in loop.of("backward") if each.receiver is not None]
             made = [each for loss in losses for each in value_origins(module, loss) if each is not None]
@@ -116,6 +116,6 @@ def _holds_forward(module: SourceModule, call: ast.Call) -> bool:
     return False
 
 
-def _is_within(module: SourceModule, event: TraceEvent, block: ast.With) -> bool:
+def _is_inside_with_block(module: SourceModule, event: TraceEvent, block: ast.With) -> bool:
     nodes = [event.node, *(frame.node for frame in event.path)]
     return any(each is block or block in module.home(each).ancestors(each) for each in nodes)

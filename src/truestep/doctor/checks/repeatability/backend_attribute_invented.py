@@ -8,7 +8,7 @@ from typing import Any
 
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, renamed
+from truestep.doctor.source.rewriting import Edits, rename_attribute
 from truestep.doctor.source.values import literal
 
 # what may be assigned, in torch 2.11 to 2.13 (a test compares it with the torch at hand)
@@ -62,17 +62,17 @@ class BackendAttributeInvented(SourceCheck):
                 close = difflib.get_close_matches(node.attr, known, n=1, cutoff=0.5)
                 hint = f" Is {close[0]} meant?" if close else ""
                 text = f"{home} has no switch {node.attr!r}: the assignment has no effect.{hint}"
-                is_so = bool(close) and _is_off_anyway(module, node, close[0])
+                is_so = bool(close) and _is_switch_off_by_default(module, node, close[0])
                 yield At(node, text, ADVICE if is_so else BUG)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Take the switch that is meant."""
         known = SWITCHES[module.qualify(node.value) or ""]
         close = difflib.get_close_matches(node.attr, known, n=1, cutoff=0.5)
-        return [renamed(module, node, close[0])] if close else []
+        return [rename_attribute(module, node, close[0])] if close else []
 
 
-def _is_off_anyway(module: SourceModule, node: ast.Attribute, meant: str) -> bool:
+def _is_switch_off_by_default(module: SourceModule, node: ast.Attribute, meant: str) -> bool:
     """Tell a switch that is to be off, as it is from the start, where the program sets it nowhere."""
     statement = module.statement(node)
     is_off = isinstance(statement, ast.Assign) and literal(module, statement.value) is False

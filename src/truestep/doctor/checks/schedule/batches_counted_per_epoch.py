@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
-from truestep.doctor.source.accumulators import entered_by, has_option, num_batches
+from truestep.doctor.source.accumulators import accumulators_entered, has_accumulation_option, num_batches
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.execution import execution_of
-from truestep.doctor.source.libraries import TRAINERS, is_switched
+from truestep.doctor.source.libraries import TRAINERS, has_class_switch
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import given_to, last_part, walk
-from truestep.doctor.source.values import argument, constant, literal, sources, value_origins
+from truestep.doctor.source.values import argument, constant, literal, value_origins, value_sources
 
 # by the end of a schedule's name: position and name of its length
 _LENGTHS = {
@@ -68,10 +68,12 @@ class BatchesCountedPerEpoch(SourceCheck):
         for owner in module.kinds.classes_of("lightning module"):
             function = module.classes.method(owner, "configure_optimizers")
             is_own = function is not None and module.enclosing(function, ast.ClassDef) is owner
-            if function is None or not is_own or any(is_switched(module, owner, each) for each in _OWN):
+            if function is None or not is_own or any(has_class_switch(module, owner, each) for each in _OWN):
                 continue
             calls = [each for each in module.inside(function, ast.Call) if module.kind(each) == "scheduler"]
-            told = {each: found for each in calls if (found := _counts(module, each)) is not None}
+            told = {
+                each: found for each in calls if (found := _batch_counting_severity(module, each)) is not None
+            }
             returns = module.functions.returns(function)
             if told and returns and "interval" not in ast.unparse(function):
                 name = last_part(next(iter(told)).func)
@@ -79,14 +81,14 @@ class BatchesCountedPerEpoch(SourceCheck):
                     f'{name} counts batches, and Lightning steps it once per epoch: "interval" is not "step".'
                 )
                 yield At(returns[-1], text, BUG if BUG in told.values() else RISK)
-        yield from _epochs_stepped_per_batch(module)
-        yield from _batches_stepped_per_epoch(module)
-        yield from _batches_stepped_per_update(module)
+        yield from _find_epoch_schedules_per_batch(module)
+        yield from _find_batch_schedules_per_epoch(module)
+        yield from _find_batch_schedules_per_update(module)
 
 
-def _counts(module: SourceModule, scheduler: ast.Call) -> Severity | None:
+def _batch_counting_severity(module: SourceModule, scheduler: ast.Call) -> Severity | None:
     """Return how certain it is that a schedule counts batches: by what its length is made of, names, or its kind."""
-    nodes = _parts_of_length(module, scheduler)
+    nodes = _length_expressions(module, scheduler)
     words = [last_part(each) for each in nodes if isinstance(each, (ast.Name, ast.Attribute))]
     lengths = [each for each in nodes if _is_length_of_loader(module, each)]
     if any(_is_divisor(module, each) for each in lengths):
@@ -99,10 +101,10 @@ def _counts(module: SourceModule, scheduler: ast.Call) -> Severity | None:
     ):
         return None
     is_named = any(_STEPS.search(each) for each in words) or last_part(scheduler.func).endswith(_BY_KIND)
-    return RISK if is_named or _is_beyond_the_epochs(module, nodes) else None
+    return RISK if is_named or _is_far_above_num_epochs(module, nodes) else None
 
 
-def _parts_of_length(module: SourceModule, scheduler: ast.Call) -> list[ast.AST]:
+def _length_expressions(module: SourceModule, scheduler: ast.Call) -> list[ast.AST]:
     given = [each for each in given_to(scheduler) if module.kind(each) != "optimizer"]
     return [node for each in given for part in _with_origins(module, each) for node in walk(part)]
 
@@ -133,7 +135,7 @@ def _is_divisor(module: SourceModule, node: ast.AST) -> bool:
     )
 
 
-def _is_beyond_the_epochs(module: SourceModule, nodes: list[ast.AST]) -> bool:
+def _is_far_above_num_epochs(module: SourceModule, nodes: list[ast.AST]) -> bool:
     """Tell a number that the epochs of the program's trainer never come near to."""
     trainers = [(file, call) for file in module.program.linked for call in file.calls(*TRAINERS)]
     given = [literal(file, argument(call, None, "max_epochs")) for file, call in trainers]
@@ -142,19 +144,19 @@ def _is_beyond_the_epochs(module: SourceModule, nodes: list[ast.AST]) -> bool:
     return epochs is not None and any(each >= _FAR * epochs for each in numbers)
 
 
-def _epochs_stepped_per_batch(module: SourceModule) -> Iterator[At]:
+def _find_epoch_schedules_per_batch(module: SourceModule) -> Iterator[At]:
     """Report a schedule as long as the loop over epochs that is stepped in the loop over batches within."""
     told: set[ast.AST] = set()
     for trace in module.traces:
         for step in trace.of("schedule"):
-            made = _maker_of(module, step)
+            made = _schedule_constructor(module, step)
             if made is None or step.node in told or not isinstance(step.node, ast.Call) or step.node.args:
                 continue
-            around = _loops_of_batches(trace, step)
-            epochs = _times(around[0]) if around is not None else None
-            named = _same_text(module, epochs) if epochs is not None else frozenset()
-            length = _length_of(made)
-            if named and length is not None and named == _same_text(module, length):
+            around = _epoch_and_batch_loops(trace, step)
+            epochs = _iteration_count(around[0]) if around is not None else None
+            named = _origin_texts(module, epochs) if epochs is not None else frozenset()
+            length = _schedule_length(made)
+            if named and length is not None and named == _origin_texts(module, length):
                 told.add(step.node)
                 number = ast.unparse(epochs) if epochs is not None else ""
                 name = ast.unparse(made.func).rsplit(".", 1)[-1]
@@ -162,76 +164,90 @@ def _epochs_stepped_per_batch(module: SourceModule) -> Iterator[At]:
                 yield At(step.node, text, RISK)
 
 
-def _batches_stepped_per_epoch(module: SourceModule) -> Iterator[At]:
+def _find_batch_schedules_per_epoch(module: SourceModule) -> Iterator[At]:
     """Report a schedule as long as all batches that is stepped behind the loop over the batches of an epoch."""
     told: set[ast.AST] = set()
     for trace in module.traces:
         made = [
-            (step, call) for step in trace.of("schedule") if (call := _maker_of(module, step)) is not None
+            (step, call)
+            for step in trace.of("schedule")
+            if (call := _schedule_constructor(module, step)) is not None
         ]
         for step, call in made:
             beside = [each for each, other in made if other is call and len(each.loops()) != 1]
-            if beside or step.node in told or not _is_behind_an_epoch(trace, step):
+            if beside or step.node in told or not _is_after_epoch_updates(trace, step):
                 continue
-            if _counts(module, call) is BUG:
+            if _batch_counting_severity(module, call) is BUG:
                 told.add(step.node)
                 name = ast.unparse(call.func).rsplit(".", 1)[-1]
                 text = f"{name} is given the number of all batches, and is stepped once per epoch: the rate hardly moves."
                 yield At(step.node, text, RISK)
 
 
-def _batches_stepped_per_update(module: SourceModule) -> Iterator[At]:
+def _find_batch_schedules_per_update(module: SourceModule) -> Iterator[At]:
     """Report a schedule as long as all batches that an accumulating library steps once for several of them."""
     for trace in module.traces:
         within = [each for each in trace.of("schedule") if any(frame.kind == "with" for frame in each.path)]
         for step in (each for each in within if each.loops()):
             contexts = execution_of(trace, step.loop_path()).contexts
-            opened = [
-                found for each in step.path if each.kind == "with" for found in entered_by(contexts, each)
-            ]
-            made = _maker_of(module, step)
-            if made is None or not opened or _prepared(module, step) is None or not has_option(opened[0]):
+            blocks = (each for each in step.path if each.kind == "with")
+            opened = [found for each in blocks for found in accumulators_entered(contexts, each)]
+            made = _schedule_constructor(module, step)
+            if (
+                made is None
+                or not opened
+                or _argument_to_prepare(module, step) is None
+                or not has_accumulation_option(opened[0])
+            ):
                 continue
             divided = [
                 each
-                for each in _parts_of_length(module, made)
+                for each in _length_expressions(module, made)
                 if isinstance(each, ast.BinOp) and isinstance(each.op, (ast.Div, ast.FloorDiv))
             ]
-            if not divided and num_batches(contexts, opened[0]) != 1 and _counts(module, made) is BUG:
+            if (
+                not divided
+                and num_batches(contexts, opened[0]) != 1
+                and _batch_counting_severity(module, made) is BUG
+            ):
                 name = last_part(made.func)
                 text = f"{name} is given the number of all batches, and is stepped once for several: the end never comes."
                 yield At(step.node, text, RISK)
 
 
-def _is_behind_an_epoch(trace: Trace, step: TraceEvent) -> bool:
+def _is_after_epoch_updates(trace: Trace, step: TraceEvent) -> bool:
     """Tell a step in the loop over epochs of which every update is made in a loop within."""
     loops = [place for place, frame in enumerate(step.path) if frame.kind == "loop"]
-    if len(loops) != 1 or step.branches(step.path[: loops[0]]) or _times(step.path[loops[0]].node) is None:
+    if (
+        len(loops) != 1
+        or step.branches(step.path[: loops[0]])
+        or _iteration_count(step.path[loops[0]].node) is None
+    ):
         return False
     updates = trace.within(step.path[: loops[0] + 1], "step")
     return bool(updates) and all(len(each.loops()) == 2 for each in updates)
 
 
-def _length_of(made: ast.Call) -> ast.expr | None:
+def _schedule_length(made: ast.Call) -> ast.expr | None:
     """Return the length that a schedule is given."""
     name = last_part(made.func)
     given = [argument(made, *place) for end, place in _LENGTHS.items() if name.endswith(end)]
     return given[0] if given else None
 
 
-def _maker_of(module: SourceModule, step: TraceEvent) -> ast.Call | None:
+def _schedule_constructor(module: SourceModule, step: TraceEvent) -> ast.Call | None:
     """Return the one call that made a schedule."""
     made = (
-        [*value_origins(module, _prepared(module, step) or step.receiver)]
+        [*value_origins(module, _argument_to_prepare(module, step) or step.receiver)]
         if step.receiver is not None
         else []
     )
     return made[0] if len(made) == 1 and isinstance(made[0], ast.Call) else None
 
 
-def _prepared(module: SourceModule, step: TraceEvent) -> ast.expr | None:
+def _argument_to_prepare(module: SourceModule, step: TraceEvent) -> ast.expr | None:
     """Return what `model, scheduler = accelerator.prepare(model, schedule)` was given in this place."""
-    match list(sources(module, step.receiver)) if step.receiver is not None else []:
+    match list(value_sources(module, step.receiver)) if step.receiver is not None else []:
         case [(ast.Call(func=ast.Attribute(attr="prepare"), args=given), (place,))] if place < len(given):
             return given[place]
         case [(ast.Call(func=ast.Attribute(attr="prepare"), args=[given]), ())]:
@@ -239,7 +255,7 @@ def _prepared(module: SourceModule, step: TraceEvent) -> ast.expr | None:
     return None
 
 
-def _loops_of_batches(trace: Trace, step: TraceEvent) -> tuple[ast.AST, ast.AST] | None:
+def _epoch_and_batch_loops(trace: Trace, step: TraceEvent) -> tuple[ast.AST, ast.AST] | None:
     """Return the two loops around a step that comes with every update of an optimizer, whatever is asked between."""
     loops = [place for place, frame in enumerate(step.path) if frame.kind == "loop"]
     if len(loops) != 2 or step.branches(step.path[: loops[0]]):
@@ -248,7 +264,7 @@ def _loops_of_batches(trace: Trace, step: TraceEvent) -> tuple[ast.AST, ast.AST]
     outer_alone = [each for each in trace.within(step.path[: loops[0] + 1], "step") if len(each.loops()) != 2]
     batches = step.path[loops[1]].node
     is_one = any(isinstance(each, ast.Break) for each in getattr(batches, "body", ()))
-    is_counted = isinstance(batches, ast.For) and _times(batches) is not None
+    is_counted = isinstance(batches, ast.For) and _iteration_count(batches) is not None
     if (
         outer_alone
         or is_one
@@ -260,7 +276,7 @@ def _loops_of_batches(trace: Trace, step: TraceEvent) -> tuple[ast.AST, ast.AST]
     return step.path[loops[0]].node, batches
 
 
-def _times(loop: ast.AST) -> ast.expr | None:
+def _iteration_count(loop: ast.AST) -> ast.expr | None:
     """Return n of `for epoch in range(n)`, of `range(first, n)` and `range(1, n + 1)`, and of `while epoch < n`."""
     if isinstance(loop, ast.While) and isinstance(loop.test, ast.Compare):
         return loop.test.comparators[0] if isinstance(loop.test.ops[0], ast.Lt) else None
@@ -274,7 +290,7 @@ def _times(loop: ast.AST) -> ast.expr | None:
     return end.left if is_next and isinstance(end, ast.BinOp) else end
 
 
-def _same_text(module: SourceModule, node: ast.expr) -> frozenset[str]:
+def _origin_texts(module: SourceModule, node: ast.expr) -> frozenset[str]:
     """Return what a number is read from: the constants, by their places, or the options, by their names."""
     # what comes from out of sight is told by its name
     found = [each or node for each in value_origins(module, node)]

@@ -8,15 +8,15 @@ from typing import Any
 
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted_name, walk
 from truestep.doctor.source.rewriting import (
     Edits,
     SourceRewriteError,
     after,
-    removed,
-    renamed,
-    replaced,
-    text_of,
+    node_text,
+    remove_statement,
+    rename_attribute,
+    replace_node,
 )
 from truestep.doctor.source.values import constant
 
@@ -69,15 +69,15 @@ class RateSetInVain(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an assignment to such an attribute, or item of `defaults`, of an optimizer."""
-        yield from _in_a_copy(module)
-        yield from _to_no_groups(module)
+        yield from _find_writes_to_state_copy(module)
+        yield from _find_misspelt_param_groups(module)
         statements: list[ast.Assign | ast.AugAssign] = [*module.all(ast.Assign), *module.all(ast.AugAssign)]
         for statement in statements:
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             for target in targets:
-                optimizer = _optimizer_of(target)
+                optimizer = _optimizer_of_target(target)
                 if optimizer is not None and module.kind(optimizer) == "optimizer":
-                    beside = _is_set_beside(module, statement, target, optimizer)
+                    beside = _are_groups_set_too(module, statement, target, optimizer)
                     if (
                         module.classes.of(optimizer) is None and not beside
                     ):  # an optimizer of this file may read it
@@ -87,31 +87,34 @@ class RateSetInVain(SourceCheck):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Write to the groups that step() reads."""
-        if isinstance(node, ast.Subscript) and isinstance(groups := _groups_of(node), ast.Attribute):
-            return [renamed(module, groups, "param_groups")]
+        if isinstance(node, ast.Subscript) and isinstance(groups := _groups_expression(node), ast.Attribute):
+            return [rename_attribute(module, groups, "param_groups")]
         if isinstance(node, ast.Subscript):
             assert isinstance(node.value, ast.Call)
             assert isinstance(node.value.func, ast.Attribute)
-            return [replaced(module, node, f"{text_of(module, node.value.func.value)}.param_groups")]
+            return [replace_node(module, node, f"{node_text(module, node.value.func.value)}.param_groups")]
         if not isinstance(node, ast.Assign):
             raise SourceRewriteError
-        target, value = node.targets[0], text_of(module, node.value)
-        optimizer = _optimizer_of(target)
+        target, value = node.targets[0], node_text(module, node.value)
+        optimizer = _optimizer_of_target(target)
         assert optimizer is not None
         name = constant(target.slice) if isinstance(target, ast.Subscript) else getattr(target, "attr", "lr")
         name = "lr" if name == "learning_rate" else name
-        head = removed(module, node)
-        loop = (f"for group in {text_of(module, optimizer)}.param_groups:", f'    group["{name}"] = {value}')
+        head = remove_statement(module, node)
+        loop = (
+            f"for group in {node_text(module, optimizer)}.param_groups:",
+            f'    group["{name}"] = {value}',
+        )
         if head.text == "pass":
             indent = " " * (node.col_offset + 4)
-            return [replaced(module, node, f"{loop[0]}\n{indent}{loop[1].strip()}")]
+            return [replace_node(module, node, f"{loop[0]}\n{indent}{loop[1].strip()}")]
         return [head, after(module, node, *loop)]
 
 
-def _to_no_groups(module: SourceModule) -> Iterator[At]:
+def _find_misspelt_param_groups(module: SourceModule) -> Iterator[At]:
     """Report settings that are written to groups of an optimizer, or to its parts, under a name that it does not have."""
     for target in module.all(ast.Subscript):
-        groups, setting = _groups_of(target), constant(target.slice)
+        groups, setting = _groups_expression(target), constant(target.slice)
         if not isinstance(groups, ast.Attribute) or groups.attr == "param_groups" or setting not in NAMES:
             continue
         named = difflib.get_close_matches(groups.attr, ["param_groups"], n=1, cutoff=_ALIKE)
@@ -120,13 +123,15 @@ def _to_no_groups(module: SourceModule) -> Iterator[At]:
             yield At(target, text, BUG)
 
 
-def _groups_of(target: ast.Subscript) -> ast.expr:
+def _groups_expression(target: ast.Subscript) -> ast.expr:
     return target.value.value if isinstance(target.value, ast.Subscript) else target.value
 
 
-def _is_set_beside(module: SourceModule, statement: ast.stmt, target: ast.expr, optimizer: ast.expr) -> bool:
+def _are_groups_set_too(
+    module: SourceModule, statement: ast.stmt, target: ast.expr, optimizer: ast.expr
+) -> bool:
     """Tell whether the function goes to the groups of the optimizer too, or adds one behind, which reads `defaults`."""
-    name, scope = dotted(optimizer), module.scope(statement)
+    name, scope = dotted_name(optimizer), module.scope(statement)
     readers = module.reads(f"{name}.param_groups")
     if isinstance(target, ast.Subscript):
         added = module.reads(f"{name}.add_param_group")
@@ -134,7 +139,7 @@ def _is_set_beside(module: SourceModule, statement: ast.stmt, target: ast.expr, 
     return any(module.scope(each) is scope for each in readers)
 
 
-def _in_a_copy(module: SourceModule) -> Iterator[At]:
+def _find_writes_to_state_copy(module: SourceModule) -> Iterator[At]:
     """Report a loop that writes into `optimizer.state_dict()["param_groups"]`, whose groups are copies."""
     for loop in module.all(ast.For):
         over = loop.iter
@@ -147,12 +152,13 @@ def _in_a_copy(module: SourceModule) -> Iterator[At]:
             each for each in stores if isinstance(each.ctx, ast.Store) and constant(each.slice) in NAMES
         ]
         if call.func.attr == "state_dict" and any(
-            isinstance(loop.target, ast.Name) and dotted(each.value) == loop.target.id for each in written
+            isinstance(loop.target, ast.Name) and dotted_name(each.value) == loop.target.id
+            for each in written
         ):
             yield At(over, "state_dict() gives copies of the groups: no step reads what is written there.")
 
 
-def _optimizer_of(target: ast.expr) -> ast.expr | None:
+def _optimizer_of_target(target: ast.expr) -> ast.expr | None:
     if isinstance(target, ast.Attribute) and target.attr in NAMES:
         return target.value
     if (

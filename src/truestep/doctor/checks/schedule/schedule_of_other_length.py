@@ -27,7 +27,7 @@ GIVEN = 0.9  # of the rate that the optimizer was given
 
 
 @dataclass
-class Fall:
+class LearningRateFall:
     """How high an optimizer's rate has been, since when it is next to nothing, and how low it was then."""
 
     highest: float = 0.0
@@ -69,7 +69,7 @@ class ScheduleOfOtherLength(Watcher):
     code = "SCHED010"
 
     def __init__(self) -> None:
-        self.falls: dict[int, Fall] = {}
+        self.falls: dict[int, LearningRateFall] = {}
         self.schedules: dict[int, Place] = {}  # where each is stepped, by its optimizer's record
         self.stepped: dict[int, Place] = {}  # the same, by the schedule
         self.rates: dict[int, list[float]] = {}  # of its first group, before each pass with updates
@@ -83,8 +83,8 @@ class ScheduleOfOtherLength(Watcher):
         self.schedules[id(record)] = place
         self.stepped[id(scheduler)] = place
         if record is not None:
-            rate = _first_rate(record)
-            fall = self.falls.setdefault(id(record), Fall())
+            rate = _first_learning_rate(record)
+            fall = self.falls.setdefault(id(record), LearningRateFall())
             fall.steps_at_zero = 0 if rate else fall.steps_at_zero + 1
             climb = self.climbs.setdefault(id(record), [])
             # infinite: it has fallen
@@ -100,11 +100,11 @@ class ScheduleOfOtherLength(Watcher):
             key = id(record)
             if record.num_steps > self.num_steps.get(key, -1):
                 self.num_steps[key] = record.num_steps
-                self.rates.setdefault(key, []).append(_first_rate(record))
+                self.rates.setdefault(key, []).append(_first_learning_rate(record))
 
     def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Look at the rates of a step."""
-        yield from self._judge(record)
+        yield from self._report_findings(record)
 
     def on_finish(self, history: WatchHistory) -> Observations:
         """Look at those of the last step; and at the best figure of a plateau, which is infinite until a finite one comes."""
@@ -121,20 +121,20 @@ class ScheduleOfOtherLength(Watcher):
                 )
                 at = self.stepped.get(id(scheduler), made)
                 yield Observation(at, text, BUG)
-        for record in history.stepping():
-            yield from self._judge(record)
+        for record in history.stepped_optimizers():
+            yield from self._report_findings(record)
         if not history.is_cut_short:
             self._note_rates(history)
-            yield from self._climbed(history)
+            yield from self._report_rates_only_rising(history)
 
-    def _climbed(self, history: WatchHistory) -> Observations:
+    def _report_rates_only_rising(self, history: WatchHistory) -> Observations:
         """Report a rate that has only risen."""
         made_at = {
             id(history.record_of(each.optimizer)): at
             for each, at in history.schedules
             if hasattr(each, "optimizer")
         }
-        for record in history.stepping():
+        for record in history.stepped_optimizers():
             key, group = id(record), record.optimizer.param_groups[0]
             rates, climb = self.rates.get(key, []), self.climbs.get(key, [])
             if len(rates) <= PASSES and len(climb) == CLIMB:
@@ -146,15 +146,15 @@ class ScheduleOfOtherLength(Watcher):
                 text = f"The learning rate rose until the end, to {rates[-1]:.3g} of {given:.3g}: the warm-up never ended."
                 yield Observation(at, text, RISK, {"learning_rates": rates, "given": given})
 
-    def _judge(self, record: OptimizerRecord) -> Observations:
+    def _report_findings(self, record: OptimizerRecord) -> Observations:
         rates = [float(group["lr"]) for group in record.optimizer.param_groups if "lr" in group]
-        fall = self.falls.setdefault(id(record), Fall())
+        fall = self.falls.setdefault(id(record), LearningRateFall())
         fall.highest = max([fall.highest, *rates])
         if not rates or max(rates) > SHARE * fall.highest:
             fall.since = None
         elif fall.since is None:
             fall.since, fall.rate = record.num_steps, max(rates)
-        elif fall.highest and record.num_steps - fall.since >= _least(fall, record.num_steps):
+        elif fall.highest and record.num_steps - fall.since >= _max_steps_at_low_rate(fall, record.num_steps):
             text = (
                 f"The learning rate fell from {fall.highest:.3g} to {fall.rate:.3g} by step {fall.since}; "
                 f"{record.num_steps - fall.since} steps later it is {max(rates):.3g}, and training goes on."
@@ -164,10 +164,10 @@ class ScheduleOfOtherLength(Watcher):
             yield Observation(at, text, BUG, {"step": record.num_steps, "learning_rates": rates})
 
 
-def _least(fall: Fall, num_steps: int) -> float:
+def _max_steps_at_low_rate(fall: LearningRateFall, num_steps: int) -> float:
     """Return how many steps at such a rate are too many: fewer where it is nothing, and a schedule goes on with it."""
     return max(LEAST_AT_ZERO, num_steps / 5) if fall.steps_at_zero >= LEAST_AT_ZERO else LEAST
 
 
-def _first_rate(record: OptimizerRecord) -> float:
+def _first_learning_rate(record: OptimizerRecord) -> float:
     return float(record.optimizer.param_groups[0].get("lr", 0.0))

@@ -53,9 +53,11 @@ class ScheduleUsedUp(SourceCheck):
                 later = trace.events[trace.order[event] :]
                 trains = any(each.kind in ("step", "backward") for each in later)
                 stepped = {each.subject for each in trace.within(path, "step")}
-                if stepped and not _is_trained_later(trace, later, path, stepped):
+                if stepped and not _are_optimizers_stepped_later(trace, later, path, stepped):
                     continue  # the pair was made to be looked at
-                if any(_reads_rate(module, each, loops[0]) for each in module.method_calls("append")):
+                if any(
+                    _reads_learning_rate(module, each, loops[0]) for each in module.method_calls("append")
+                ):
                     yield At(
                         event.node,
                         "The loop steps the schedule and trains nothing: it is used up afterwards.",
@@ -63,13 +65,15 @@ class ScheduleUsedUp(SourceCheck):
                     )
 
 
-def _is_trained_later(trace: Trace, later: list[TraceEvent], path: Path, optimizers: set[str]) -> bool:
+def _are_optimizers_stepped_later(
+    trace: Trace, later: list[TraceEvent], path: Path, optimizers: set[str]
+) -> bool:
     """Tell whether one of these optimizers steps in a loop of its own, in which something goes backward."""
     steps = [each for each in later if each.kind == "step" and not each.inside(path)]
     return any(each.subject in optimizers and trace.within(each.loop_path(), "backward") for each in steps)
 
 
-def _reads_rate(module: SourceModule, call: ast.Call, loop: ast.AST) -> bool:
+def _reads_learning_rate(module: SourceModule, call: ast.Call, loop: ast.AST) -> bool:
     return loop in module.ancestors(call) and any(
         word in ast.unparse(call) for word in ("get_last_lr", "param_groups", "get_lr")
     )

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.checks.deprecated.scalar_indexed import ScalarIndexed
 from truestep.doctor.finding import Place, Severity
-from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop, exclusive
+from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop, are_exclusive
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, given_to, walk
-from truestep.doctor.source.rewriting import Edits, beside, moved_after, next_event
+from truestep.doctor.source.names import dotted_name, given_to, walk
+from truestep.doctor.source.rewriting import Edits, move_after, next_event, sibling_statement
 from truestep.doctor.source.values import argument, literal, value_origins
 from truestep.doctor.source.windows import without_updates_of_others
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -65,18 +65,18 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report a schedule's step that comes first of all steps in its loop."""
-        yield from _of_epoch_that_is_over(module)
+        yield from _find_steps_to_finished_epoch(module)
         for trace in module.traces:
             for event in trace.of("schedule"):
-                if not _comes_first(module, trace, event):
+                if not _is_first_step_in_loop(module, trace, event):
                     continue
-                if _is_of_unknown_make(module, event):
+                if _is_scheduler_by_name_only(module, event):
                     yield Unsure(
                         event.node, "what makes the schedule is out of sight: it may be none of torch's"
                     )
                     break
-                if steps := _steps_with(trace, event):
-                    if all(_is_tried_alone(module, trace, event, step) for step in steps):
+                if steps := _optimizer_steps_in_loop(trace, event):
+                    if all(_is_training_conditional(module, trace, event, step) for step in steps):
                         yield Unsure(
                             event.node, "the schedule counts rounds of the loop, of which not each one trains"
                         )
@@ -84,7 +84,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
                     text = "The schedule is stepped before the optimizer: each rate comes one step early."
                     yield At(event.node, text, _severity(module, event, steps))
                     break
-                if (trains := _trained_elsewhere(module, trace, event)) is not None:
+                if (trains := _later_training_call(module, trace, event)) is not None:
                     name = ast.unparse(trains.func)
                     text = f"The schedule is stepped before {name}(), which steps the optimizer by its name."
                     yield At(event.node, text, RISK)
@@ -93,7 +93,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Step the schedule after the optimizer."""
         step = next_event(module, node, "step").node
-        return moved_after(module, node, beside(module, node, step))
+        return move_after(module, node, sibling_statement(module, node, step))
 
     def on_schedule(self, history: WatchHistory, scheduler: Any, place: Place) -> None:
         """Remember a schedule's step before the first one of its optimizer."""
@@ -128,20 +128,20 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
         """Report the schedules whose optimizer has not stepped at all, while another one has: it was made anew."""
         for scheduler, place in self.idle.values():
             record = history.record_of(scheduler.optimizer)
-            if history.stepping() and (record is None or not record.num_steps):
+            if history.stepped_optimizers() and (record is None or not record.num_steps):
                 text = "The schedule belongs to an optimizer that never steps: the one that trains keeps its first rate."
                 yield Observation(place, text, BUG)
 
 
-def _comes_first(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:
+def _is_first_step_in_loop(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:
     """Tell a schedule's step that comes first of all steps in its loop, and neither now and then nor to set the rate back."""
-    if not event.loop_path() or event.branches(event.loop_path()) or _is_told_when(event):
+    if not event.loop_path() or event.branches(event.loop_path()) or _has_step_argument(event):
         return False
-    comes_later = _comes_after_a_step(trace, event) or _steps_in_every_micro_batch(trace, event)
-    return not (comes_later or _is_set_back(module, event))
+    comes_later = _is_after_optimizer_step(trace, event) or _steps_in_every_micro_batch(trace, event)
+    return not (comes_later or _is_last_epoch_assigned(module, event))
 
 
-def _is_of_unknown_make(module: SourceModule, event: TraceEvent) -> bool:
+def _is_scheduler_by_name_only(module: SourceModule, event: TraceEvent) -> bool:
     """Tell a schedule that only its name says is one, made by what is imported from out of sight."""
     if event.receiver is None or not module.kinds.is_guess(event.receiver):
         return False
@@ -149,13 +149,15 @@ def _is_of_unknown_make(module: SourceModule, event: TraceEvent) -> bool:
     return any("." in (module.qualify(each.func) or "") for each in made)
 
 
-def _drops_seldom(module: SourceModule, event: TraceEvent) -> bool:
+def _has_rare_rate_drops(module: SourceModule, event: TraceEvent) -> bool:
     """Tell a rate that stays for many epochs: that it drops one of them early changes little."""
     made = list(value_origins(module, event.receiver)) if event.receiver is not None else []
-    return bool(made) and all(isinstance(each, ast.Call) and _stays_long(module, each) for each in made)
+    return bool(made) and all(
+        isinstance(each, ast.Call) and _has_long_step_size(module, each) for each in made
+    )
 
 
-def _stays_long(module: SourceModule, made: ast.Call) -> bool:
+def _has_long_step_size(module: SourceModule, made: ast.Call) -> bool:
     name = (module.qualify(made.func) or "").rpartition(".")[2]
     times = argument(made, 1, "step_size" if name == "StepLR" else "milestones")
     if name == "MultiStepLR":
@@ -164,19 +166,19 @@ def _stays_long(module: SourceModule, made: ast.Call) -> bool:
     return name in ("StepLR", "MultiStepLR") and isinstance(number, int) and number >= _LONG
 
 
-def _of_epoch_that_is_over(module: SourceModule) -> Iterator[At]:
+def _find_steps_to_finished_epoch(module: SourceModule) -> Iterator[At]:
     """Report `scheduler.step(epoch)` behind the steps of a loop that counts its epochs from 0."""
     for event in {
         id(each.node): each
         for trace in module.traces
         for each in trace.of("schedule")
-        if _is_late(trace, each)
+        if _is_given_finished_epoch(trace, each)
     }.values():
         text = f"{ast.unparse(event.node)} sets the rate of the epoch that is over: the next one is trained with it, too."
         yield At(event.node, text, RISK)
 
 
-def _is_late(trace: Trace, event: TraceEvent) -> bool:
+def _is_given_finished_epoch(trace: Trace, event: TraceEvent) -> bool:
     call, loop = event.node, event.loops()[-1] if event.loops() else None
     given = given_to(call) if isinstance(call, ast.Call) else []
     match loop:
@@ -189,29 +191,29 @@ def _is_late(trace: Trace, event: TraceEvent) -> bool:
                 for each in trace.within(event.loop_path(), "step")
                 if trace.order[each] < trace.order[event]
             ]
-            return bool(steps) and [dotted(each) for each in given] == [name]
+            return bool(steps) and [dotted_name(each) for each in given] == [name]
     return False
 
 
-def _is_told_when(event: TraceEvent) -> bool:
+def _has_step_argument(event: TraceEvent) -> bool:
     """`step(epoch)` sets the rate of that epoch, and `step(metric)` has no rate to skip."""
     return isinstance(event.node, ast.Call) and bool(event.node.args or event.node.keywords)
 
 
-def _is_set_back(module: SourceModule, event: TraceEvent) -> bool:
+def _is_last_epoch_assigned(module: SourceModule, event: TraceEvent) -> bool:
     """Tell `scheduler.last_epoch = start - 1`: the first step leads to the epoch that begins."""
-    name = dotted(event.receiver) if event.receiver is not None else None
+    name = dotted_name(event.receiver) if event.receiver is not None else None
     written = [base for base, _ in module.index.written.get("last_epoch", [])]
-    return name is not None and name in map(dotted, written)
+    return name is not None and name in map(dotted_name, written)
 
 
 def _steps_in_every_micro_batch(trace: Trace, event: TraceEvent) -> bool:
     """Tell a schedule of batches: what comes before the optimizer's step there belongs to its earlier batches."""
-    found = [_stepped_with_each_backward(loop) for loop in trace.training_loops()]
+    found = [_scheduler_step_per_backward(loop) for loop in trace.training_loops()]
     return any(each is not None and each.node is event.node for each in found)
 
 
-def _stepped_with_each_backward(loop: TrainingLoop) -> TraceEvent | None:
+def _scheduler_step_per_backward(loop: TrainingLoop) -> TraceEvent | None:
     """Return the schedule's step that comes once for each backward of every window but the first, and the longest."""
     run = execution_of(loop.trace, loop.path)
     windows = run.full_windows(loop.optimizer)
@@ -229,7 +231,7 @@ def _stepped_with_each_backward(loop: TrainingLoop) -> TraceEvent | None:
     return next(iter(stepped.values()))
 
 
-def _is_tried_alone(module: SourceModule, trace: Trace, event: TraceEvent, step: TraceEvent) -> bool:
+def _is_training_conditional(module: SourceModule, trace: Trace, event: TraceEvent, step: TraceEvent) -> bool:
     """Tell a training under a test, all of it, in rounds that each step the schedule: those of an environment, say."""
     home = module.home(event.node)
     first = home.statement(event.node)
@@ -248,19 +250,19 @@ def _is_tried_alone(module: SourceModule, trace: Trace, event: TraceEvent, step:
 
 
 def _severity(module: SourceModule, event: TraceEvent, steps: list[TraceEvent]) -> Severity:
-    if any(_runs_on_old_torch(module, step) for step in steps) or _is_of_batches(module, event):
+    if any(_runs_on_old_torch(module, step) for step in steps) or _is_stepped_per_batch(module, event):
         return ADVICE
-    return RISK if _drops_seldom(module, event) else BUG
+    return RISK if _has_rare_rate_drops(module, event) else BUG
 
 
-def _is_of_batches(module: SourceModule, event: TraceEvent) -> bool:
+def _is_stepped_per_batch(module: SourceModule, event: TraceEvent) -> bool:
     """Tell a schedule that each batch steps: one step early is one update of all, no epoch."""
     loop = event.loops()[-1]
     home = module.home(loop)
     drawn = [
         each
         for each in home.inside(loop, ast.Call)
-        if dotted(each.func) == "next" and home.loop(each) is loop
+        if dotted_name(each.func) == "next" and home.loop(each) is loop
     ]
     over = (
         [each for each in walk(loop.iter) if isinstance(each, ast.expr)] if isinstance(loop, ast.For) else []
@@ -280,12 +282,12 @@ def _runs_on_old_torch(module: SourceModule, step: TraceEvent) -> bool:
     return any(loops[-1] in home.ancestors(each) for each in read)
 
 
-def _steps_with(trace: Trace, event: TraceEvent) -> list[TraceEvent]:
+def _optimizer_steps_in_loop(trace: Trace, event: TraceEvent) -> list[TraceEvent]:
     """Return the optimizers' steps in the loop of a schedule's step."""
-    return [each for each in trace.within(event.loop_path(), "step") if not exclusive(each, event)]
+    return [each for each in trace.within(event.loop_path(), "step") if not are_exclusive(each, event)]
 
 
-def _comes_after_a_step(trace: Trace, event: TraceEvent) -> bool:
+def _is_after_optimizer_step(trace: Trace, event: TraceEvent) -> bool:
     """Tell whether something was, or may have been, stepped before."""
     earlier = trace.events[: trace.events.index(event)]
     if any(each.kind in ("step", "unknown") and each.inside(event.loop_path()) for each in earlier):
@@ -293,7 +295,7 @@ def _comes_after_a_step(trace: Trace, event: TraceEvent) -> bool:
     return any(each.kind == "step" and each.loop_path() for each in earlier)
 
 
-def _trained_elsewhere(module: SourceModule, trace: Trace, event: TraceEvent) -> ast.Call | None:
+def _later_training_call(module: SourceModule, trace: Trace, event: TraceEvent) -> ast.Call | None:
     """Return the call behind it, of a function that is not in this file and is named for training."""
     home = event.loop_path()[-1].node
     known = {each.node for each in trace.events if each.kind != "unknown"}

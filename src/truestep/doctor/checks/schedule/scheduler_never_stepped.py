@@ -8,7 +8,7 @@ from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.actions import SCHEDULE
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, last_part, names_in, walk
+from truestep.doctor.source.names import dotted_name, last_part, names_in, walk
 from truestep.doctor.source.uses import is_in_comment
 from truestep.doctor.source.values import argument, constant
 
@@ -48,14 +48,14 @@ class SchedulerNeverStepped(SourceCheck):
             target = module.statement(call)
             if not isinstance(target, ast.Assign) or target.value is not call or name.endswith("LRScheduler"):
                 continue
-            stored = dotted(target.targets[0])
+            stored = dotted_name(target.targets[0])
             if stored is None or not any(trace.training_loops() for trace in module.traces):
                 continue
             if stored.rsplit(".", 1)[-1] not in module.program.answer(_names_read):
-                if (other := _other(module, call)) is not None:
+                if (other := _other_used_scheduler(module, call)) is not None:
                     text = f"{stored!r} is made and never used: line {other.lineno} makes the schedule that sets the rate."
                     yield At(call, text, ADVICE)
-                elif (by_hand := _set_by_hand(module, call)) is not None:
+                elif (by_hand := _manual_rate_update(module, call)) is not None:
                     text = f"{stored!r} is made and never used: line {by_hand.lineno} sets the rate by hand."
                     yield At(call, text, ADVICE)
                 elif any(is_in_comment(file.text, stored) for file in module.program.linked):
@@ -67,7 +67,7 @@ class SchedulerNeverStepped(SourceCheck):
                     )
 
 
-def _other(module: SourceModule, unused: ast.Call) -> ast.Call | None:
+def _other_used_scheduler(module: SourceModule, unused: ast.Call) -> ast.Call | None:
     """Return the call that makes another schedule of the same optimizer, which is used."""
     optimizer = argument(unused, 0, "optimizer")
     read = module.program.answer(_names_read)
@@ -75,39 +75,39 @@ def _other(module: SourceModule, unused: ast.Call) -> ast.Call | None:
         given = argument(call, 0, "optimizer")
         if call is unused or given is None or optimizer is None or module.kind(call) != "scheduler":
             continue
-        is_same = dotted(given) is not None and dotted(given) == dotted(optimizer)
-        if is_same and module.scope(call) is module.scope(unused) and _is_used(module, call, read):
+        is_same = dotted_name(given) is not None and dotted_name(given) == dotted_name(optimizer)
+        if is_same and module.scope(call) is module.scope(unused) and _is_scheduler_read(module, call, read):
             return call
     return None
 
 
-def _set_by_hand(module: SourceModule, unused: ast.Call) -> ast.expr | None:
+def _manual_rate_update(module: SourceModule, unused: ast.Call) -> ast.expr | None:
     """Return what gives the optimizer of a schedule that is left over its rate, again and again."""
-    name = dotted(argument(unused, 0, "optimizer") or unused)
+    name = dotted_name(argument(unused, 0, "optimizer") or unused)
     home, owner = module.scope(unused), module.enclosing(unused, ast.ClassDef)
     for file in module.program.linked:
-        for write, groups_of in _rates_written(file):
-            function, written = file.scope(write), dotted(groups_of)
+        for write, groups_of in _learning_rate_writes(file):
+            function, written = file.scope(write), dotted_name(groups_of)
             is_own = written == name and (name or "").startswith("self.")
             is_own = is_own and file.enclosing(write, ast.ClassDef) is owner
-            if (is_own or (written == name and function is home)) and _is_repeated(file, write):
+            if (is_own or (written == name and function is home)) and _is_in_loop(file, write):
                 return write
             if not isinstance(function, ast.FunctionDef) or written is None or function is home:
                 continue
             for call in module.all(ast.Call):
-                if module.functions.target(call) is function and _is_repeated(module, call):
+                if module.functions.target(call) is function and _is_in_loop(module, call):
                     given = argument_for(function, call, written)
-                    if is_own or (given is not None and dotted(given) == name):
+                    if is_own or (given is not None and dotted_name(given) == name):
                         return call
     return None
 
 
-def _rates_written(module: SourceModule) -> Iterator[tuple[ast.Subscript, ast.expr]]:
+def _learning_rate_writes(module: SourceModule) -> Iterator[tuple[ast.Subscript, ast.expr]]:
     """Yield what stands for `group["lr"] = ...`, with the optimizer whose group that is."""
     for write in module.all(ast.Subscript):
         if not isinstance(write.ctx, ast.Store) or constant(write.slice) != "lr":
             continue
-        group = dotted(write.value)
+        group = dotted_name(write.value)
         loops = [each for each in module.ancestors(write) if isinstance(each, ast.For)]
         over: list[ast.AST] = [each.iter for each in loops if group in names_in(each.target)]
         for part in walk(over[0] if over else write.value):
@@ -115,14 +115,14 @@ def _rates_written(module: SourceModule) -> Iterator[tuple[ast.Subscript, ast.ex
                 yield write, part.value
 
 
-def _is_repeated(module: SourceModule, node: ast.AST) -> bool:
+def _is_in_loop(module: SourceModule, node: ast.AST) -> bool:
     """Tell what stands in a loop, other than one over the groups of an optimizer."""
     within = [each for each in module.ancestors(node) if isinstance(each, (ast.For, ast.While))]
     here = [each for each in within if module.scope(each) is module.scope(node)]
     return any(isinstance(each, ast.While) or "param_groups" not in ast.unparse(each.iter) for each in here)
 
 
-def _is_used(module: SourceModule, made: ast.Call, read: set[str]) -> bool:
+def _is_scheduler_read(module: SourceModule, made: ast.Call, read: set[str]) -> bool:
     statement = module.statement(made)
     if not isinstance(statement, ast.Assign) or statement.value is not made:
         return True

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.library.operations import operations
-from truestep.doctor.source.linking import files_imported
+from truestep.doctor.source.linking import imported_files
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, Scope, last_part, receiver_of
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.once import walk_each_once
 from truestep.doctor.source.shortened import STANDS_FOR_OTHERS
 from truestep.doctor.source.signatures import is_left_open
-from truestep.doctor.source.values import constant, forwards_all, value_origins
+from truestep.doctor.source.values import constant, has_star_args, value_origins
 
 _ONE_BY_ONE = frozenset(
     f"{home}.{name}"
@@ -67,15 +67,21 @@ class ArgumentsThatDoNotFit(SourceCheck):
         if "torch" not in module.text:
             return
         for call in module.all(ast.Call):
-            if forwards_all(call) or _is_tried(module, call):
+            if has_star_args(call) or _is_failure_expected(module, call):
                 continue
-            function = _function_of(module, call)
-            text = _misfit(module, function, call) if function is not None else _of_torch(module, call)
-            if text is not None and not _leaves_out(module, call):
-                yield At(call, text, ADVICE if _is_commented_out(module, module.scope(call)) else BUG)
+            function = _called_function(module, call)
+            text = (
+                _argument_mismatch_message(module, function, call)
+                if function is not None
+                else _torch_argument_message(module, call)
+            )
+            if text is not None and not _is_abbreviated_call(module, call):
+                yield At(
+                    call, text, ADVICE if _is_only_called_in_comment(module, module.scope(call)) else BUG
+                )
 
 
-def _is_commented_out(module: SourceModule, function: Scope) -> bool:
+def _is_only_called_in_comment(module: SourceModule, function: Scope) -> bool:
     """Tell a function that nothing calls, or imports, and whose own call stands in a comment: `# test()`."""
     if not isinstance(function, ast.FunctionDef) or module.functions.callers(function):
         return False
@@ -85,7 +91,7 @@ def _is_commented_out(module: SourceModule, function: Scope) -> bool:
     )
 
 
-def _leaves_out(module: SourceModule, call: ast.Call) -> bool:
+def _is_abbreviated_call(module: SourceModule, call: ast.Call) -> bool:
     """Tell a call of a manual that gives some arguments alone: `...` among them, or a comment that stands for the others."""
     if any(constant(each) is Ellipsis for each in call.args):
         return True
@@ -93,47 +99,51 @@ def _leaves_out(module: SourceModule, call: ast.Call) -> bool:
     return len(lines) > 1 and any(STANDS_FOR_OTHERS.search(each) for each in lines)
 
 
-def _function_of(module: SourceModule, call: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+def _called_function(module: SourceModule, call: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """Return the one function that a call runs, where its parameters are those that it is written with."""
     function = module.functions.target(call)
     if function is None and (owner := module.classes.named(call.func)) is not None:
-        function = _constructor(module, owner)
-    if function is None or isinstance(function, ast.Lambda) or _has_two_homes(module, call.func):
+        function = _plain_init(module, owner)
+    if function is None or isinstance(function, ast.Lambda) or _has_several_definitions(module, call.func):
         return None
-    if _stands_in(module, function) or (module.path.endswith(".md") and _is_cut_out(module, function)):
+    if _is_import_fallback(module, function) or (
+        module.path.endswith(".md") and _is_method_without_class(module, function)
+    ):
         return None
-    if _may_be_replaced(module, call):
+    if _can_be_replaced_by_star_import(module, call):
         return None
     names = [ast.unparse(each) for each in function.decorator_list]
     if not all(each.endswith(_SAME_PARAMETERS) or each.endswith("no_grad()") for each in names):
         return None
-    owner = _owner(module, function)
+    owner = _class_of_method(module, function)
     made = module.classes.named(call.func)
     last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if last != (made.name if made is not None else function.name):
         return None
-    if _stands_for_call(module, call.func):  # a partial has given some of the arguments
+    if _is_bound_to_call_result(module, call.func):  # a partial has given some of the arguments
         return None
-    if owner is None or made is not None or _is_above(module, call):
+    if owner is None or made is not None or _is_super_of_single_base(module, call):
         return function
     instance = isinstance(call.func, ast.Attribute) and _is_instance(module, call.func.value)
     alone = len(module.classes.attributes(owner).get(function.name, [])) == 1
-    heirs = any(function.name in module.classes.attributes(each) for each in module.classes.heirs(owner))
+    heirs = any(
+        function.name in module.classes.attributes(each) for each in module.classes.subclasses_of(owner)
+    )
     return function if instance and alone and not heirs and not is_left_open(function) else None
 
 
-def _stands_in(module: SourceModule, function: Function) -> bool:
+def _is_import_fallback(module: SourceModule, function: Function) -> bool:
     """Tell a function of `except ImportError:`, which is run by where the real one is missing alone."""
     return any(isinstance(each, ast.ExceptHandler) for each in module.ancestors(function))
 
 
-def _is_cut_out(module: SourceModule, function: Function) -> bool:
+def _is_method_without_class(module: SourceModule, function: Function) -> bool:
     """Tell a method that a page shows without its class."""
     first = function.args.args[:1]
-    return _owner(module, function) is None and any(each.arg == "self" for each in first)
+    return _class_of_method(module, function) is None and any(each.arg == "self" for each in first)
 
 
-def _has_two_homes(module: SourceModule, name: ast.expr) -> bool:
+def _has_several_definitions(module: SourceModule, name: ast.expr) -> bool:
     """Tell a name that is imported from here or from there, and one that is imported where it is called and defined later."""
     found = module.names.bindings(name) if isinstance(name, ast.Name) else []
     imported = [each for each in found if each.how == "import"]
@@ -145,7 +155,7 @@ def _has_two_homes(module: SourceModule, name: ast.expr) -> bool:
     return len(found) > len(imported) and any(each.line == last or not here for each in imported)
 
 
-def _may_be_replaced(module: SourceModule, call: ast.Call) -> bool:
+def _can_be_replaced_by_star_import(module: SourceModule, call: ast.Call) -> bool:
     """Tell a name behind whose import `from numpy import *` stands, or a magic like `%pylab`: it may bring the name anew."""
     if _is_patched(module, call):
         return True
@@ -160,7 +170,7 @@ def _may_be_replaced(module: SourceModule, call: ast.Call) -> bool:
     return any(
         first < each.lineno and (last is None or each.lineno < last)
         for each in module.all(ast.ImportFrom)
-        if each.names[0].name == "*" and not files_imported(module.names.find_module, module.tree, [each])
+        if each.names[0].name == "*" and not imported_files(module.names.find_module, module.tree, [each])
     )
 
 
@@ -181,10 +191,10 @@ def _patched_names(module: SourceModule) -> Iterator[str]:
             yield from (text.rpartition(".")[2] for text in texts)
 
 
-def _stands_for_call(module: SourceModule, name: ast.expr) -> bool:
+def _is_bound_to_call_result(module: SourceModule, name: ast.expr) -> bool:
     """Tell a name that is given what a call makes, be it by another name: `note = partial(helpers.note, sink=sink)`."""
 
-    def given(each: ast.expr) -> list[ast.expr]:
+    def assigned_values(each: ast.expr) -> list[ast.expr]:
         if not isinstance(each, (ast.Name, ast.Attribute)):
             return []
         bound = [one for one in module.names.bindings_behind(each) if one.how == "assign"]
@@ -192,10 +202,10 @@ def _stands_for_call(module: SourceModule, name: ast.expr) -> bool:
             bound += [one for _, one in module.index.written.get(each.attr, [])]
         return [one.value for one in bound if one.value is not None]
 
-    return any(isinstance(each, ast.Call) for each in each_once([name], given))
+    return any(isinstance(each, ast.Call) for each in walk_each_once([name], assigned_values))
 
 
-def _is_of_class(module: SourceModule, name: ast.expr) -> bool:
+def _is_bound_in_class_body(module: SourceModule, name: ast.expr) -> bool:
     """Tell a function that a class is given from outside, which passes the object: `step = step` in the class."""
     owner = module.classes.of(name.value) if isinstance(name, ast.Attribute) else None
     if owner is None or not isinstance(name, ast.Attribute) or not _is_instance(module, name.value):
@@ -212,7 +222,7 @@ def _is_instance(module: SourceModule, node: ast.expr) -> bool:
     return module.classes.named(node) is None and module.classes.of(node) is not None
 
 
-def _is_above(module: SourceModule, call: ast.Call) -> bool:
+def _is_super_of_single_base(module: SourceModule, call: ast.Call) -> bool:
     """Tell `super().__init__(...)` in a class with one base: no other class can come between."""
     inner = receiver_of(call)
     if not (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "super"):
@@ -221,15 +231,15 @@ def _is_above(module: SourceModule, call: ast.Call) -> bool:
     named = not inner.args or (
         isinstance(inner.args[0], ast.Name) and own is not None and inner.args[0].id == own.name
     )
-    return named and own is not None and len(own.bases) == 1 and not module.classes.heirs(own)
+    return named and own is not None and len(own.bases) == 1 and not module.classes.subclasses_of(own)
 
 
-def _owner(module: SourceModule, function: Function) -> Class | None:
+def _class_of_method(module: SourceModule, function: Function) -> Class | None:
     owner = module.index.parents.get(function)
     return owner if isinstance(owner, ast.ClassDef) else None
 
 
-def _constructor(module: SourceModule, owner: Class) -> Function | None:
+def _plain_init(module: SourceModule, owner: Class) -> Function | None:
     """Return `__init__` where nothing else has a say in how an object of the class is made."""
     lineage = module.classes.lineage(owner)
     before = lineage[
@@ -249,7 +259,7 @@ def _constructor(module: SourceModule, owner: Class) -> Function | None:
     )
 
 
-def _is_tried(module: SourceModule, call: ast.Call) -> bool:
+def _is_failure_expected(module: SourceModule, call: ast.Call) -> bool:
     """Tell a call whose failure is expected: in `try`, or beneath `pytest.raises`."""
     for each in module.ancestors(call):
         if isinstance(each, ast.Try) and each.handlers:
@@ -259,14 +269,16 @@ def _is_tried(module: SourceModule, call: ast.Call) -> bool:
     return False
 
 
-def _misfit(
+def _argument_mismatch_message(
     module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call
 ) -> str | None:
     """Say what Python would, where the arguments of a call are not those of a function."""
     given = function.args
     ordered = [each.arg for each in [*given.posonlyargs, *given.args]]
     static = any(ast.unparse(each) == "staticmethod" for each in function.decorator_list)
-    if (_owner(module, function) is not None or _is_of_class(module, call.func)) and not static:
+    if (
+        _class_of_method(module, function) is not None or _is_bound_in_class_body(module, call.func)
+    ) and not static:
         ordered = ordered[1:]
     named = [each.arg for each in given.kwonlyargs]
     keywords = [each.arg for each in call.keywords]
@@ -284,15 +296,15 @@ def _misfit(
     return f"{function.name} is not given {missing[0]!r}, which has no default." if missing else None
 
 
-def _of_torch(module: SourceModule, call: ast.Call) -> str | None:
+def _torch_argument_message(module: SourceModule, call: ast.Call) -> str | None:
     """Tell `F.relu(x, dim=1)`: what works on each number by itself takes no dimension; and a loss that is given no target."""
     name = module.qualify(call.func) or ""
     if name in _ONE_BY_ONE and any(each.arg == "dim" for each in call.keywords):
         return f"{name} works on each number by itself: it takes no dim. A softmax takes one."
-    return _without_target(module, call)
+    return _missing_target_message(module, call)
 
 
-def _without_target(module: SourceModule, call: ast.Call) -> str | None:
+def _missing_target_message(module: SourceModule, call: ast.Call) -> str | None:
     """Say what `criterion(outputs)` lacks where torch made the loss: each of them is given a target, too."""
     if len(call.args) != 1 or call.keywords or module.qualify(call.func) is not None:
         return None

@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Binding
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, node_text, replace_node
 from truestep.doctor.source.values import constant, literal
 
 
@@ -43,22 +43,27 @@ class ConditionWithOneAnswer(SourceCheck):
         if "torch" not in module.text:
             return
         for node in module.all(ast.BoolOp):
-            alone = next((each for each in node.values[1:] if _is_text(each)), None)
+            alone = next((each for each in node.values[1:] if _is_nonempty_string(each)), None)
             beside = any(isinstance(each, ast.Compare) for each in node.values)
-            if alone is not None and beside and isinstance(node.op, ast.Or) and _is_asked(module, node):
+            if (
+                alone is not None
+                and beside
+                and isinstance(node.op, ast.Or)
+                and _is_used_as_condition(module, node)
+            ):
                 text = f"{ast.unparse(alone)} alone is true: the test always holds."
-                yield At(node, text, ADVICE if _is_last_of_known(module, node) else BUG)
+                yield At(node, text, ADVICE if _is_last_branch_of_known_values(module, node) else BUG)
         for compare in module.all(ast.Compare):
             within = len(compare.ops) == 1 and isinstance(compare.ops[0], (ast.In, ast.NotIn))
             options = compare.left.elts if isinstance(compare.left, ast.List) else []
-            texts = bool(options) and all(_is_text(each) for each in options)
+            texts = bool(options) and all(_is_nonempty_string(each) for each in options)
             if within and texts and isinstance(compare.comparators[0], (ast.Name, ast.Attribute)):
                 text = ast.unparse(compare.comparators[0])
                 yield At(
                     compare, f"A list is no part of {text}: what is looked for stands to the left of `in`."
                 )
 
-        yield from _never_counted(module)
+        yield from _find_counters_never_increased(module)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask whether the value is among all of them."""
@@ -66,17 +71,17 @@ class ConditionWithOneAnswer(SourceCheck):
             raise SourceRewriteError
         first, *others = node.values
         single = isinstance(first, ast.Compare) and len(first.ops) == 1 and isinstance(first.ops[0], ast.Eq)
-        if not single or not all(_is_text(each) for each in [*first.comparators, *others]):
+        if not single or not all(_is_nonempty_string(each) for each in [*first.comparators, *others]):
             raise SourceRewriteError
-        options = ", ".join(text_of(module, each) for each in [*first.comparators, *others])
-        return [replaced(module, node, f"{text_of(module, first.left)} in ({options})")]
+        options = ", ".join(node_text(module, each) for each in [*first.comparators, *others])
+        return [replace_node(module, node, f"{node_text(module, first.left)} in ({options})")]
 
 
-def _is_text(node: ast.expr) -> bool:
+def _is_nonempty_string(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(node.value)
 
 
-def _is_asked(module: SourceModule, node: ast.BoolOp) -> bool:
+def _is_used_as_condition(module: SourceModule, node: ast.BoolOp) -> bool:
     """Tell a test from a default: `name = given or "net"`."""
     inside: ast.AST = node
     outer = module.parents[node]
@@ -85,7 +90,7 @@ def _is_asked(module: SourceModule, node: ast.BoolOp) -> bool:
     return isinstance(outer, (ast.If, ast.While, ast.IfExp, ast.Assert)) and outer.test is inside
 
 
-def _is_last_of_known(module: SourceModule, node: ast.BoolOp) -> bool:
+def _is_last_branch_of_known_values(module: SourceModule, node: ast.BoolOp) -> bool:
     """Tell the last arm of a chain that has no `else`, where each value that the rest of the file knows is of the chain."""
     last = module.parents[node]
     if not isinstance(last, ast.If) or last.orelse:
@@ -98,17 +103,17 @@ def _is_last_of_known(module: SourceModule, node: ast.BoolOp) -> bool:
     for each in module.all(ast.Compare):
         if ast.dump(each.left) == subject and isinstance(each.ops[0], ast.Eq):
             asked[first in module.ancestors(each)].add(constant(each.comparators[0]))
-    own = {constant(each) for each in node.values if _is_text(each)}
+    own = {constant(each) for each in node.values if _is_nonempty_string(each)}
     return own <= asked[False] <= asked[True] | own
 
 
-def _never_counted(module: SourceModule) -> Iterator[At]:
+def _find_counters_never_increased(module: SourceModule) -> Iterator[At]:
     """Report `if waited >= 5: break` of a loop in which `waited` is set back and never grows."""
     for test in [each for each in module.all(ast.If) if isinstance(each.body[-1], ast.Break)]:
         match test.test:
             case ast.Compare(left=ast.Name() as left, ops=[ast.Gt() | ast.GtE()], comparators=[limit]):
                 bindings, loop = module.names.bindings(left), module.loop(test)
-                numbers = [_number(each) for each in bindings if loop is not None]
+                numbers = [_assigned_integer(each) for each in bindings if loop is not None]
                 known = [each for each in numbers if each is not None]
                 is_set_back = any(loop is above for each in bindings for above in module.ancestors(each.node))
                 least = literal(module, limit)
@@ -117,7 +122,7 @@ def _never_counted(module: SourceModule) -> Iterator[At]:
                     yield At(test.test, text)
 
 
-def _number(binding: Binding) -> int | None:
+def _assigned_integer(binding: Binding) -> int | None:
     """Return the number that a binding writes out, as in `waited = 0` and `waited =+ 1`."""
     match binding.value:
         case ast.Constant(value=int(number)) | ast.UnaryOp(operand=ast.Constant(value=int(number))):

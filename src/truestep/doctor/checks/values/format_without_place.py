@@ -11,7 +11,7 @@ from typing import Any
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.once import walk_each_once
 from truestep.doctor.source.questions import mentions_torch
 from truestep.doctor.source.values import literal
 
@@ -54,15 +54,23 @@ class FormatWithoutPlace(SourceCheck):
         if not module.program.answer(mentions_torch):
             return
         for call in module.method_calls("format"):
-            text = call.func.value.value if _is_of_text(call) else None  # type: ignore[attr-defined]
-            fields = _fields(text) if isinstance(text, str) else None
-            if not isinstance(text, str) or fields is None or _is_message(module, call):
+            text = call.func.value.value if _is_method_of_literal(call) else None  # type: ignore[attr-defined]
+            fields = _format_field_names(text) if isinstance(text, str) else None
+            if not isinstance(text, str) or fields is None or _is_only_displayed(module, call):
                 continue
-            dropped = _dropped(call, fields)
+            dropped = _first_unused_value(call, fields)
             if dropped is not None:
                 told = isinstance(dropped, ast.Constant)  # the same at each call: no names were to differ
-                told = told or _says_it(module, text, dropped) or _is_in_folder(module, call, dropped)
-                told = told or _is_of_one_file(module, call) or _is_program(module, call)
+                told = (
+                    told
+                    or _is_unused_value_harmless(module, text, dropped)
+                    or _is_folder_named_by_value(module, call, dropped)
+                )
+                told = (
+                    told
+                    or _is_single_file_function(module, call)
+                    or _is_program_name_of_process(module, call)
+                )
                 severity = ADVICE if told else BUG
                 lost = "it is dropped"
                 if severity is BUG and _PATH.search(text):
@@ -70,11 +78,11 @@ class FormatWithoutPlace(SourceCheck):
                 yield At(call, f"{text!r} has no place for {ast.unparse(dropped)}: {lost}.", severity)
 
 
-def _is_of_text(call: ast.Call) -> bool:
+def _is_method_of_literal(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Constant)
 
 
-def _fields(text: str) -> list[str] | None:
+def _format_field_names(text: str) -> list[str] | None:
     """Return the first parts of the names of a text's places; None where it is no format."""
     try:
         parts = list(string.Formatter().parse(text))
@@ -84,7 +92,7 @@ def _fields(text: str) -> list[str] | None:
     return [name.split(".")[0].split("[")[0] for _, name, _, _ in [*parts, *inner] if name is not None]
 
 
-def _dropped(call: ast.Call, fields: list[str]) -> ast.expr | None:
+def _first_unused_value(call: ast.Call, fields: list[str]) -> ast.expr | None:
     """Return the first value that no place shows."""
     if any(isinstance(each, ast.Starred) for each in call.args):
         return None
@@ -97,7 +105,7 @@ def _dropped(call: ast.Call, fields: list[str]) -> ast.expr | None:
     return named[0].value if named and not fields else None
 
 
-def _says_it(module: SourceModule, text: str, dropped: ast.expr) -> bool:
+def _is_unused_value_harmless(module: SourceModule, text: str, dropped: ast.expr) -> bool:
     """Tell a text that names one file on purpose, or a dropped value that tells nothing further: what is left over does no harm.
 
     It stands in the text already, or is a function or module, which is the same in every run.
@@ -111,7 +119,7 @@ def _says_it(module: SourceModule, text: str, dropped: ast.expr) -> bool:
     return bool(_ONE_FILE.search(text)) or is_function or (value is not None and str(value) in text)
 
 
-def _is_of_one_file(module: SourceModule, call: ast.Call) -> bool:
+def _is_single_file_function(module: SourceModule, call: ast.Call) -> bool:
     """Tell a function that is there to keep one file, by its name or by what it says of itself."""
     function = module.enclosing(call, ast.FunctionDef)
     said = (
@@ -120,7 +128,7 @@ def _is_of_one_file(module: SourceModule, call: ast.Call) -> bool:
     return any(_ONE_FILE.search(each) for each in said)
 
 
-def _is_program(module: SourceModule, call: ast.Call) -> bool:
+def _is_program_name_of_process(module: SourceModule, call: ast.Call) -> bool:
     """Tell what a process is made of, the first of its words: it names a program and no file that is written."""
     words = module.parents[call]
     command = module.parents[words] if isinstance(words, (ast.List, ast.Tuple)) else words
@@ -129,39 +137,39 @@ def _is_program(module: SourceModule, call: ast.Call) -> bool:
     return is_first and name.startswith(("subprocess.", "shutil.which", "os.exec"))
 
 
-def _is_in_folder(module: SourceModule, call: ast.Call, dropped: ast.expr) -> bool:
+def _is_folder_named_by_value(module: SourceModule, call: ast.Call, dropped: ast.expr) -> bool:
     """Tell a file whose folder is named with the dropped value: `join(f"runs/{epoch}", "net.pt".format(epoch))`."""
     path: ast.AST = call
     above = module.parents[path]
-    while isinstance(above, (ast.BinOp, ast.JoinedStr)) or _is_join(module, above):
+    while isinstance(above, (ast.BinOp, ast.JoinedStr)) or _is_path_join(module, above):
         path, above = above, module.parents[above]
 
-    def behind(each: ast.expr) -> list[ast.expr]:
+    def sources(each: ast.expr) -> list[ast.expr]:
         return [value for value in module.definitions(each) if value is not None]
 
     apart = {*walk(call), *module.ancestors(call)}
     places = [each for each in walk(path) if isinstance(each, ast.expr) and each not in apart]
     asked = ast.dump(dropped)
-    reached = each_once(places, behind, MAX_NAMES)
+    reached = walk_each_once(places, sources, MAX_NAMES)
     return any(ast.dump(part) == asked for each in reached for part in walk(each))
 
 
-def _is_join(module: SourceModule, node: ast.AST) -> bool:
+def _is_path_join(module: SourceModule, node: ast.AST) -> bool:
     names = ("os.path.join", "pathlib.Path")
     return isinstance(node, ast.Call) and module.qualify(node.func) in names
 
 
-def _is_message(module: SourceModule, call: ast.Call) -> bool:
+def _is_only_displayed(module: SourceModule, call: ast.Call) -> bool:
     """Tell a text that is only shown to somebody, at once or by its name."""
     line = module.statement(call)
     target = line.target if isinstance(line, ast.AugAssign) else getattr(line, "targets", [None])[0]
     if not isinstance(target, ast.Name) or line.value is not call:  # type: ignore[attr-defined]
-        return _is_shown(module, call)
+        return _is_displayed(module, call)
     reads = [each for each in module.reads(target.id) if module.scope(each) is module.scope(call)]
-    return bool(reads) and all(_is_shown(module, each) for each in reads)
+    return bool(reads) and all(_is_displayed(module, each) for each in reads)
 
 
-def _is_shown(module: SourceModule, text: ast.expr) -> bool:
+def _is_displayed(module: SourceModule, text: ast.expr) -> bool:
     outer = module.parents[text]
     shown = getattr(outer.func, "attr", getattr(outer.func, "id", "")) if isinstance(outer, ast.Call) else ""
     return shown in _SHOWS or isinstance(module.statement(text), (ast.Raise, ast.Assert))

@@ -42,12 +42,12 @@ class LoopNeverRuns(SourceCheck):
         if not module.program.answer(mentions_torch):
             return
         for call in module.calls(*_RANGES):
-            severity = _empty(call)
+            severity = _empty_range_severity(call)
             if severity is not None:
                 yield At(call, f"{ast.unparse(call)} is empty: nothing is done in it.", severity)
 
 
-def _empty(call: ast.Call) -> Severity | None:
+def _empty_range_severity(call: ast.Call) -> Severity | None:
     """Return how certain it is that no number lies in a range."""
     if len(call.args) < 2 or any(isinstance(each, ast.Starred) for each in call.args):
         return None
@@ -61,13 +61,13 @@ def _empty(call: ast.Call) -> Severity | None:
     if any(isinstance(each, ast.USub) for part in (start, stop) for each in walk(part)):
         return None  # what counts from the end
     if step > 0 and isinstance(last, (int, float)) and last <= 0:
-        return BUG if _is_count(start) else RISK
+        return BUG if _is_length_or_one_less(start) else RISK
     if step < 0 and isinstance(first, (int, float)) and first <= 0:
-        return BUG if _is_count(stop) else RISK
+        return BUG if _is_length_or_one_less(stop) else RISK
     return None
 
 
-def _is_count(node: ast.expr) -> bool:
+def _is_length_or_one_less(node: ast.expr) -> bool:
     """Tell a length, or one less."""
     if isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant):
         node = node.left

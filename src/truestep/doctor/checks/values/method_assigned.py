@@ -8,7 +8,7 @@ from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.questions import mentions_torch
-from truestep.doctor.source.trainable import is_idle
+from truestep.doctor.source.trainable import is_redundant_requires_grad
 
 _WRITES = ("copy", "fill", "zero", "add", "sub", "mul", "div", "lerp", "normal", "uniform", "clamp", "set")
 _OF_TENSORS = (
@@ -45,18 +45,22 @@ class MethodAssigned(SourceCheck):
             return
         for node in module.all(ast.Assign):
             for target in node.targets:
-                if isinstance(target, ast.Attribute) and _is_method(target) and _is_value(node.value):
+                if (
+                    isinstance(target, ast.Attribute)
+                    and _is_tensor_method(target)
+                    and _is_number_or_computed(node.value)
+                ):
                     text = f"{ast.unparse(target)} is a method: to assign to it changes no tensor."
-                    yield At(node, text, ADVICE if is_idle(module, node, target) else BUG)
+                    yield At(node, text, ADVICE if is_redundant_requires_grad(module, node, target) else BUG)
 
 
-def _is_method(target: ast.Attribute) -> bool:
+def _is_tensor_method(target: ast.Attribute) -> bool:
     if target.attr == "requires_grad_":
         return True
     of_tensor = isinstance(target.value, ast.Attribute) and target.value.attr in _TENSORS
     return of_tensor and target.attr in _OF_TENSORS
 
 
-def _is_value(value: ast.expr) -> bool:
+def _is_number_or_computed(value: ast.expr) -> bool:
     """Tell a number or a computed value from a function that is put in the method's place."""
     return isinstance(value, (ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript, ast.List))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.arguments import argument_for, positional
+from truestep.doctor.source.arguments import argument_for, positional_parameters
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
 from truestep.doctor.source.signatures import own_name
@@ -76,20 +76,20 @@ class NamesExchanged(SourceCheck):
             return
         for call in module.all(ast.Call):
             names = [own_name(each) for each in call.args]
-            function = module.functions.called(call) if len(_long(names)) > 1 else None
-            if function is not None and not _is_within(module, call, function):
-                pair = _swapped_names(names, positional(function))
+            function = module.functions.called(call) if len(_names_long_enough(names)) > 1 else None
+            if function is not None and not _is_recursive_call(module, call, function):
+                pair = _swapped_names(names, positional_parameters(function))
                 if (
                     pair is not None
-                    and not _both_ways(module, call, pair)
-                    and not _is_exchanged_before(module, call, pair)
-                    and not _is_exchanged_behind(module, function, pair)
+                    and not _is_called_both_ways(module, call, pair)
+                    and not _is_exchanged_by_callers(module, call, pair)
+                    and not _is_exchanged_in_callee(module, function, pair)
                 ):
                     first, second = pair
                     text = f"{first!r} is given where {second!r} is taken, and {second!r} where {first!r} is."
                     yield At(call, text, RISK)
         for node in module.all(ast.Assign):
-            pair = _taken_exchanged(module, node)
+            pair = _names_unpacked_exchanged(module, node)
             if pair is not None:
                 first, second = pair
                 yield At(
@@ -97,7 +97,7 @@ class NamesExchanged(SourceCheck):
                 )
 
 
-def _long(names: list[str | None]) -> list[str]:
+def _names_long_enough(names: list[str | None]) -> list[str]:
     return [each for each in names if each is not None and len(each) > _SHORT]
 
 
@@ -107,7 +107,7 @@ def _swapped_names(given: list[str | None], taken: list[str]) -> tuple[str, str]
     for first in range(min(len(given), len(taken))):
         for second in range(first + 1, min(len(given), len(taken))):
             one, other = given[first], given[second]
-            if one is None or other is None or one == other or _is_turned(one, other):
+            if one is None or other is None or one == other or _is_mirrored_name_pair(one, other):
                 continue
             if min(len(one), len(other)) <= _SHORT:
                 continue
@@ -116,43 +116,46 @@ def _swapped_names(given: list[str | None], taken: list[str]) -> tuple[str, str]
     return None
 
 
-def _is_turned(one: str, other: str) -> bool:
+def _is_mirrored_name_pair(one: str, other: str) -> bool:
     """Tell two names that differ by such a pair: dim_in and dim_out of a decoder, built as the encoder's mirror."""
     return set(one.split("_")) ^ set(other.split("_")) <= _TURNED
 
 
-def _is_within(module: SourceModule, call: ast.Call, function: Function) -> bool:
+def _is_recursive_call(module: SourceModule, call: ast.Call, function: Function) -> bool:
     """A function that calls itself with two arguments exchanged means it."""
     return function in module.ancestors(call)
 
 
-def _is_exchanged_before(module: SourceModule, call: ast.Call, pair: tuple[str, str]) -> bool:
+def _is_exchanged_by_callers(module: SourceModule, call: ast.Call, pair: tuple[str, str]) -> bool:
     """Tell two parameters that every caller in sight gives the other way round, by the words of what it gives: twice is right."""
     function = module.scope(call)
-    if not isinstance(function, Function) or not set(pair) <= set(positional(function)):
+    if not isinstance(function, Function) or not set(pair) <= set(positional_parameters(function)):
         return False
     given = [
         [argument_for(function, each, name) for name in pair] for each in module.functions.callers(function)
     ]
     return bool(given) and all(
-        _side(name) not in (None, _side(ast.unparse(each))) and _side(ast.unparse(each)) is not None
+        _predicted_or_true(name) not in (None, _predicted_or_true(ast.unparse(each)))
+        and _predicted_or_true(ast.unparse(each)) is not None
         for values in given
         for name, each in zip(pair, values, strict=True)
         if each is not None
     )
 
 
-def _is_exchanged_behind(module: SourceModule, function: Function, pair: tuple[str, str]) -> bool:
+def _is_exchanged_in_callee(module: SourceModule, function: Function, pair: tuple[str, str]) -> bool:
     """Tell whether the function that is called hands the two on in the other order again."""
     home = module.home(function)
     for each in home.inside(function, ast.Call):
         inner = home.functions.called(each) if set(pair) <= {own_name(given) for given in each.args} else None
-        if inner is not None and _swapped_names([own_name(given) for given in each.args], positional(inner)):
+        if inner is not None and _swapped_names(
+            [own_name(given) for given in each.args], positional_parameters(inner)
+        ):
             return True
     return False
 
 
-def _side(text: str) -> str | None:
+def _predicted_or_true(text: str) -> str | None:
     """Return which side of a loss a text names: what is predicted, or what is true."""
     if text.endswith(")"):
         return "predicted"
@@ -160,7 +163,7 @@ def _side(text: str) -> str | None:
     return "predicted" if words & _PREDICTED else "true" if words & _TRUE else None
 
 
-def _both_ways(module: SourceModule, call: ast.Call, pair: tuple[str, str]) -> bool:
+def _is_called_both_ways(module: SourceModule, call: ast.Call, pair: tuple[str, str]) -> bool:
     """Tell whether the same function is called in the right order beside it: a symmetric pair of calls."""
     scope, text = module.scope(call), ast.unparse(call.func)
     for each in module.all(ast.Call):
@@ -168,25 +171,25 @@ def _both_ways(module: SourceModule, call: ast.Call, pair: tuple[str, str]) -> b
             names = [own_name(given) for given in each.args]
             if set(pair) <= set(names) and (
                 ast.unparse(each.func) == text
-                or (names.index(pair[1]) < names.index(pair[0]) and _are_layers(module, call, each))
+                or (names.index(pair[1]) < names.index(pair[0]) and _are_network_parts(module, call, each))
             ):
                 return True
     return False
 
 
-def _are_layers(module: SourceModule, *calls: ast.Call) -> bool:
+def _are_network_parts(module: SourceModule, *calls: ast.Call) -> bool:
     """Tell two parts of a network, such as an encoder and the decoder that leads back to its input."""
     layers = module.kinds.classes_of("module")
     return all(module.classes.named(each.func) in layers for each in calls)
 
 
-def _taken_exchanged(module: SourceModule, node: ast.Assign) -> tuple[str, str] | None:
+def _names_unpacked_exchanged(module: SourceModule, node: ast.Assign) -> tuple[str, str] | None:
     """Return two names of an unpacked call whose function returns them the other way round, on every way."""
     target = node.targets[0]
     if not (isinstance(target, ast.Tuple) and isinstance(node.value, ast.Call)):
         return None
     names = [own_name(each) for each in target.elts]
-    function = module.functions.target(node.value) if len(_long(names)) > 1 else None
+    function = module.functions.target(node.value) if len(_names_long_enough(names)) > 1 else None
     values = module.functions.results(function)
     rows = [[own_name(part) or "" for part in each.elts] for each in values if isinstance(each, ast.Tuple)]
     if not rows or len(rows) != len(values) or any(len(row) != len(names) for row in rows):

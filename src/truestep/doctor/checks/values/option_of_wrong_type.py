@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
-from truestep.doctor.source.options import is_left_unread
+from truestep.doctor.source.options import is_unread_option
 from truestep.doctor.source.values import argument, constant
 
 
@@ -46,14 +46,14 @@ class OptionOfWrongType(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report type=bool, and type=int with a fraction as the default: advice where nothing reads or gives it."""
         calls = module.method_calls("add_argument")
-        is_idle = bool(calls) and (_has_no_words(module) or _is_given_none(module))
-        unread = [each for each in calls if is_idle or is_left_unread(module, each)]
+        is_idle = bool(calls) and (_empties_sys_argv(module) or _parses_empty_arguments(module))
+        unread = [each for each in calls if is_idle or is_unread_option(module, each)]
         for options, severity in (([each for each in calls if each not in unread], RISK), (unread, ADVICE)):
-            switches = [each for each in options if _type_of(module, each) == "bool"]
+            switches = [each for each in options if _option_type_name(module, each) == "bool"]
             for call in options:
                 default = constant(argument(call, None, "default"))
                 is_fraction = isinstance(default, float) and default != int(default)
-                if is_fraction and _type_of(module, call) == "int":
+                if is_fraction and _option_type_name(module, call) == "int":
                     yield At(call, f"type=int can't read a number like {default}.", severity)
             if switches:
                 more = f", and {len(switches) - 1} more in this file" if len(switches) > 1 else ""
@@ -61,35 +61,38 @@ class OptionOfWrongType(SourceCheck):
                 yield At(switches[0], text, severity)
 
 
-def _has_no_words(module: SourceModule) -> bool:
+def _empties_sys_argv(module: SourceModule) -> bool:
     """Tell a notebook that empties `sys.argv` before it is read; a script that does so takes options from its user still."""
     if not module.path.endswith(".ipynb"):
         return False
     words = [each for each in module.all(ast.Attribute) if module.qualify(each) == "sys.argv"]
     stores = [each for each in words if isinstance(module.statement(each), ast.Assign)]
-    emptied = [module.statement(each) for each in stores if _is_emptied(module, each)]
+    emptied = [module.statement(each) for each in stores if _is_argv_without_options(module, each)]
     reads = module.method_calls("parse_args", "parse_known_args")
     return (
         bool(reads)
         and len(emptied) == len(words)
         and all(
-            any(each.lineno < call.lineno and _is_run_first(module, each, call) for each in emptied)
+            any(
+                each.lineno < call.lineno and _is_top_level_or_same_function(module, each, call)
+                for each in emptied
+            )
             for call in reads
         )
     )
 
 
-def _is_given_none(module: SourceModule) -> bool:
+def _parses_empty_arguments(module: SourceModule) -> bool:
     """Tell `parse_args([])` and `parse_args("")` at each place that reads options: the defaults are used."""
     reads = module.method_calls("parse_args", "parse_known_args")
-    return bool(reads) and all(_is_empty(argument(each, 0, "args")) for each in reads)
+    return bool(reads) and all(_is_empty_argument_list(argument(each, 0, "args")) for each in reads)
 
 
-def _is_empty(given: ast.expr | None) -> bool:
+def _is_empty_argument_list(given: ast.expr | None) -> bool:
     return constant(given) == "" or (isinstance(given, (ast.List, ast.Tuple)) and not given.elts)
 
 
-def _is_emptied(module: SourceModule, words: ast.expr) -> bool:
+def _is_argv_without_options(module: SourceModule, words: ast.expr) -> bool:
     """Tell `sys.argv = ["train.py"]`: no option stands there."""
     match module.statement(words):
         case ast.Assign(targets=[target], value=ast.List(elts=parts)):
@@ -97,12 +100,12 @@ def _is_emptied(module: SourceModule, words: ast.expr) -> bool:
     return False
 
 
-def _is_run_first(module: SourceModule, emptied: ast.stmt, call: ast.Call) -> bool:
+def _is_top_level_or_same_function(module: SourceModule, emptied: ast.stmt, call: ast.Call) -> bool:
     """Tell a statement that stands by itself in the file, or in the function of the call."""
     above = module.parents[emptied]
     return isinstance(above, ast.Module) or (isinstance(above, Function) and above is module.scope(call))
 
 
-def _type_of(module: SourceModule, option: ast.Call) -> str | None:
+def _option_type_name(module: SourceModule, option: ast.Call) -> str | None:
     given = argument(option, None, "type")
     return module.qualify(given) if given is not None else None

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, is_none, is_self, last_part, receiver_of, walk
-from truestep.doctor.source.uses import names_read, uses_of
+from truestep.doctor.source.names import dotted_name, is_none, is_self, last_part, receiver_of, walk
+from truestep.doctor.source.uses import names_read, value_uses
 
 _SENTENCE = 5  # words of a comment that says why, with its mark
 
@@ -44,57 +44,61 @@ class ParameterOverwritten(SourceCheck):
         if "torch" not in module.text:
             return
         for function in module.named_functions:
-            yield from _other_loaders(module, function)
+            yield from _find_loops_over_other_loader(module, function)
             arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-            stored = _first_stores(module, function)
+            stored = _first_assignments_by_name(module, function)
             for name in [each.arg for each in arguments if each.arg in stored]:
-                if name in uses_of(module, function).read_at_start or name.startswith("_"):
+                if name in value_uses(module, function).read_at_start or name.startswith("_"):
                     continue
                 given = [argument_for(function, call, name) for call in module.functions.callers(function)]
                 own = [each for each in given if each is not None and not is_none(each)]
-                if _is_its_default(function, name, stored[name].value) or _is_asked_for(
-                    module, function, name
-                ):
+                if _is_default_of_parameter(
+                    function, name, stored[name].value
+                ) or _is_parameter_of_other_classes(module, function, name):
                     continue
                 if own and all(
-                    _is_kept_before(module, function, each)
-                    or _is_made_alike(module, stored[name].value, each)
-                    or _has_come_in(module, each)
+                    _is_argument_kept_on_self(module, function, each)
+                    or _is_same_value_as_given(module, stored[name].value, each)
+                    or _is_used_in_other_arguments(module, each)
                     for each in own
                 ):
                     continue
                 if any(each not in [*function.args.defaults, *function.args.kw_defaults] for each in own):
                     text = f"{name!r} is replaced before anything reads what the caller gave."
-                    yield At(stored[name], text, ADVICE if _is_explained(module, stored[name]) else RISK)
+                    yield At(
+                        stored[name], text, ADVICE if _has_comment_on_line(module, stored[name]) else RISK
+                    )
 
 
-def _is_explained(module: SourceModule, store: ast.Assign) -> bool:
+def _has_comment_on_line(module: SourceModule, store: ast.Assign) -> bool:
     """Tell a comment on the same line: whoever replaces it says why."""
     rest = module.lines[(store.end_lineno or store.lineno) - 1].encode()[store.end_col_offset or 0 :]
     return rest.strip().startswith(b"#") and len(rest.split()) >= _SENTENCE
 
 
-def _other_loaders(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[At]:
+def _find_loops_over_other_loader(
+    module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef
+) -> Iterator[At]:
     """Report a loop over a loader from outside of a function that is given another one, which nothing in it reads."""
     read = names_read(function)
     arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     left = [
         each.arg
         for each in arguments
-        if each.arg not in read and not _is_asked_for(module, function, each.arg)
+        if each.arg not in read and not _is_parameter_of_other_classes(module, function, each.arg)
     ]
     calls = module.functions.callers(function) if left else []
     for loop in module.directly_in(function, ast.For) if calls else ():
-        around = [each for each in walk(loop.iter) if _is_loader_of_file(module, each)]
+        around = [each for each in walk(loop.iter) if _is_global_or_object_loader(module, each)]
         for name in left if len(around) == 1 else ():
             given = [each for call in calls if (each := argument_for(function, call, name)) is not None]
             loaders = [each for each in given if module.kind(each) == "loader"]
-            if loaders and not any(dotted(each) == dotted(around[0]) for each in given):
-                text = f"The loop goes over {dotted(around[0])}, and nothing reads {name!r}, the loader that it is given."
+            if loaders and not any(dotted_name(each) == dotted_name(around[0]) for each in given):
+                text = f"The loop goes over {dotted_name(around[0])}, and nothing reads {name!r}, the loader that it is given."
                 yield At(around[0], text, RISK)
 
 
-def _is_loader_of_file(module: SourceModule, node: ast.AST) -> bool:
+def _is_global_or_object_loader(module: SourceModule, node: ast.AST) -> bool:
     """Tell a loader that is no local variable: one of the file, or of the object."""
     if isinstance(node, ast.Attribute):
         return is_self(node.value) and module.kind(node) == "loader"
@@ -103,7 +107,9 @@ def _is_loader_of_file(module: SourceModule, node: ast.AST) -> bool:
     return module.names.owner(node.id, module.index.scope_of[node]) is module.tree
 
 
-def _is_its_default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, value: ast.expr) -> bool:
+def _is_default_of_parameter(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, value: ast.expr
+) -> bool:
     arguments = [*function.args.posonlyargs, *function.args.args]
     defaults = dict(
         zip((each.arg for each in reversed(arguments)), reversed(function.args.defaults), strict=False)
@@ -111,7 +117,7 @@ def _is_its_default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str,
     return name in defaults and ast.dump(defaults[name]) == ast.dump(value)
 
 
-def _is_kept_before(module: SourceModule, function: ast.AST, given: ast.expr) -> bool:
+def _is_argument_kept_on_self(module: SourceModule, function: ast.AST, given: ast.expr) -> bool:
     """Tell `self.rows = self.read(x)` before `self.fit(x)`: the object has what the caller gives."""
     home = module.home(given)
     owner = home.enclosing(given, ast.ClassDef)
@@ -130,16 +136,18 @@ def _is_kept_before(module: SourceModule, function: ast.AST, given: ast.expr) ->
     )
 
 
-def _is_made_alike(module: SourceModule, value: ast.expr, given: ast.expr) -> bool:
+def _is_same_value_as_given(module: SourceModule, value: ast.expr, given: ast.expr) -> bool:
     """Tell `options = parser.parse_args()` where callers give the same anew: the options of the command line."""
     bound = module.home(given).names.bindings(given) if isinstance(given, ast.Name) else []
     made = [each.value for each in bound] or [given]
     return all(
-        each is not None and _begun(module, each) == _begun(module, value) is not None for each in made
+        each is not None
+        and _start_of_method_chain(module, each) == _start_of_method_chain(module, value) is not None
+        for each in made
     )
 
 
-def _begun(module: SourceModule, made: ast.expr) -> str | None:
+def _start_of_method_chain(module: SourceModule, made: ast.expr) -> str | None:
     """Return what a chain of methods begins with: `Options()` of `Options().parse()`, else the call itself."""
     home = module.home(made)
     while (inner := receiver_of(made) if isinstance(made, ast.Call) else None) is not None:
@@ -149,7 +157,7 @@ def _begun(module: SourceModule, made: ast.expr) -> str | None:
     return ast.dump(made) if isinstance(made, (ast.Call, ast.Name)) else None
 
 
-def _has_come_in(module: SourceModule, given: ast.expr) -> bool:
+def _is_used_in_other_arguments(module: SourceModule, given: ast.expr) -> bool:
     """Tell `state = load(path)` before `built(state, path)`: the other arguments are what was made of this one."""
     home = module.home(given)
     call = home.parents[given]
@@ -160,7 +168,9 @@ def _has_come_in(module: SourceModule, given: ast.expr) -> bool:
     return any(each is not None and last_part(given) in names_read(each) for each in made)
 
 
-def _is_asked_for(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> bool:
+def _is_parameter_of_other_classes(
+    module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str
+) -> bool:
     """Tell whether other classes have such a method with this parameter: then the callers ask for it."""
     if not isinstance(module.parents.get(function), ast.ClassDef) or function.name == "__init__":
         return False
@@ -173,7 +183,7 @@ def _is_asked_for(module: SourceModule, function: ast.FunctionDef | ast.AsyncFun
     )
 
 
-def _first_stores(
+def _first_assignments_by_name(
     module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef
 ) -> dict[str, ast.Assign]:
     """Return where names are first given a value in a function's own body, if that is read later."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from truestep.doctor.check import QUESTION, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted
-from truestep.doctor.source.uses import names_read, places_read, uses_of
+from truestep.doctor.source.names import Function, dotted_name
+from truestep.doctor.source.uses import names_read, places_read, value_uses
 
 # what measures a tensor, for a log that is gone, and what no tensor comes from
 _ASKS = operations(numbers="measured averaged reduced chosen") | operations(shape="gone")
@@ -54,11 +54,11 @@ class ResultNeverUsed(SourceCheck):
         if "torch" not in module.text:
             return
         for function in module.named_functions:
-            for node in uses_of(module, function).unread():
+            for node in value_uses(module, function).unread_assignments():
                 name = node.targets[0]
                 if (
                     isinstance(name, ast.Name)
-                    and _holds_states(node.value)
+                    and _is_checkpoint_dict(node.value)
                     and name.id not in names_read(function)
                 ):
                     yield At(
@@ -68,19 +68,21 @@ class ResultNeverUsed(SourceCheck):
                 if (
                     isinstance(name, ast.Name)
                     and not name.id.startswith("_")
-                    and _is_computation(module, node.value)
-                    and (text := _lost(module, function, node, name.id)) is not None
+                    and _is_tensor_computation(module, node.value)
+                    and (text := _unused_result_message(module, function, node, name.id)) is not None
                 ):
                     yield At(node, text, QUESTION)
 
 
-def _lost(module: SourceModule, function: Function, node: ast.Assign, name: str) -> str | None:
+def _unused_result_message(
+    module: SourceModule, function: Function, node: ast.Assign, name: str
+) -> str | None:
     if isinstance(node.value, ast.Name) and node.value.id == name:
         return None  # `x = x`
     if name in names_read(node.value):
-        return f"This new value of {name!r} is never used." if not _only_reshapes(node.value) else None
+        return f"This new value of {name!r} is never used." if not _is_only_reshape(node.value) else None
     read = names_read(function)
-    if (layer := _layer_of(module, node.value)) is not None:
+    if (layer := _applied_torch_layer(module, node.value)) is not None:
         return f"The output of {layer} is never used: {name!r} is given it in vain."
     if name in read:
         return None
@@ -88,7 +90,7 @@ def _lost(module: SourceModule, function: Function, node: ast.Assign, name: str)
         owner = module.enclosing(node, ast.ClassDef)
         is_layer = owner is not None and module.kinds.of_class(owner) == "module"
         return f"{name!r} keeps {node.value.id!r}, and nothing uses it." if is_layer else None
-    for place in _made_from(module, node.value):
+    for place in _source_names(module, node.value):
         last = place.rsplit(".", 1)[-1]
         if (last == name or name.startswith(f"{last}_")) and len(last) > 2:
             later = [each.lineno for each in places_read(function, place)]
@@ -97,22 +99,22 @@ def _lost(module: SourceModule, function: Function, node: ast.Assign, name: str)
     return None
 
 
-def _holds_states(value: ast.expr) -> bool:
+def _is_checkpoint_dict(value: ast.expr) -> bool:
     """Tell what is put together for a checkpoint: `{"net": net.state_dict()}`, `dict(net=net.state_dict())`."""
     parts: list[ast.expr | None] = []
     if isinstance(value, ast.Dict):
         parts = [*value.values]
-    elif isinstance(value, ast.Call) and dotted(value.func) == "dict":
+    elif isinstance(value, ast.Call) and dotted_name(value.func) == "dict":
         parts = [each.value for each in value.keywords]
     return any(
         isinstance(each, ast.Call) and getattr(each.func, "attr", "") == "state_dict" for each in parts
     )
 
 
-def _layer_of(module: SourceModule, value: ast.expr) -> str | None:
+def _applied_torch_layer(module: SourceModule, value: ast.expr) -> str | None:
     """Return the layer `self.NAME` of a module that a call applies, if torch made it."""
     layer = value.func if isinstance(value, ast.Call) and value.args else None
-    if not isinstance(layer, ast.Attribute) or dotted(layer.value) != "self":
+    if not isinstance(layer, ast.Attribute) or dotted_name(layer.value) != "self":
         return None
     made = module.definitions(layer)
     kept = bool(made) and all(isinstance(each, ast.Call) for each in made)
@@ -121,21 +123,23 @@ def _layer_of(module: SourceModule, value: ast.expr) -> str | None:
     return ast.unparse(layer) if own else None
 
 
-def _only_reshapes(value: ast.expr) -> bool:
+def _is_only_reshape(value: ast.expr) -> bool:
     """Tell `x = x.squeeze(1)` at an end: a shape that nobody asks for is tidied, and no number is lost."""
     return isinstance(value, ast.Call) and getattr(value.func, "attr", "") in _SHAPES
 
 
-def _made_from(module: SourceModule, value: ast.expr) -> list[str]:
+def _source_names(module: SourceModule, value: ast.expr) -> list[str]:
     """Return what `x.method(...)`, `f(x)` and `x[...]` are made from; a file that is imported holds no earlier value."""
     if isinstance(value, ast.Call):
         parts = [*value.args, *([value.func.value] if isinstance(value.func, ast.Attribute) else [])]
     else:
         parts = [value.value if isinstance(value, ast.Subscript) else value]
-    return [place for each in parts if (place := dotted(each)) is not None and module.qualify(each) is None]
+    return [
+        place for each in parts if (place := dotted_name(each)) is not None and module.qualify(each) is None
+    ]
 
 
-def _is_computation(module: SourceModule, value: ast.expr) -> bool:
+def _is_tensor_computation(module: SourceModule, value: ast.expr) -> bool:
     """Tell a computation from a conversion, a measure, or something made that is no tensor."""
     if module.kind(value) is not None:
         return False
@@ -144,9 +148,9 @@ def _is_computation(module: SourceModule, value: ast.expr) -> bool:
         return (
             not moved
             and value.func.attr not in _ASKS
-            and (dotted(value.func) or "").partition(".")[0] != "os"
+            and (dotted_name(value.func) or "").partition(".")[0] != "os"
         )
     if isinstance(value, ast.IfExp):
-        return _is_computation(module, value.body) and isinstance(value.body, ast.Call)
-    converts = isinstance(value, ast.Call) and dotted(value.func) in _BUILTINS
+        return _is_tensor_computation(module, value.body) and isinstance(value.body, ast.Call)
+    converts = isinstance(value, ast.Call) and dotted_name(value.func) in _BUILTINS
     return isinstance(value, (ast.Call, ast.Subscript, ast.Name, ast.BinOp)) and not converts

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.signatures import gives_nothing
-from truestep.doctor.source.uses import uses_of
+from truestep.doctor.source.signatures import returns_nothing
+from truestep.doctor.source.uses import value_uses
 
 
 class ResultOfNothing(SourceCheck):
@@ -48,26 +48,30 @@ class ResultOfNothing(SourceCheck):
             parts = node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else [node.value]
             for call in (each for each in parts if isinstance(each, ast.Call)):
                 function = module.functions.target(call)
-                if function is not None and gives_nothing(module, function) and _is_read(module, node):
+                if (
+                    function is not None
+                    and returns_nothing(module, function)
+                    and _is_result_read(module, node)
+                ):
                     name = getattr(function, "name", "")
                     yield At(
                         node, f"{name}() returns nothing: {ast.unparse(node.targets[0])!r} is given None."
                     )
 
 
-def _is_read(module: SourceModule, node: ast.Assign) -> bool:
+def _is_result_read(module: SourceModule, node: ast.Assign) -> bool:
     """Tell whether what is stored is used; of an item this is taken to be so."""
     target = node.targets[0]
     if isinstance(target, ast.Attribute):
         return bool(module.program.attributes_read.get(target.attr))
     if not isinstance(target, ast.Name):
         return True
-    if not _is_only_given_on(module, node, target.id):
+    if not _is_only_returned_and_discarded(module, node, target.id):
         return _is_read_later(module, node, target)
     return False
 
 
-def _is_only_given_on(module: SourceModule, node: ast.Assign, name: str) -> bool:
+def _is_only_returned_and_discarded(module: SourceModule, node: ast.Assign, name: str) -> bool:
     """Tell a name that is only given back, to callers who throw it away: nobody reads it."""
     function = module.scope(node)
     reads = [each for each in module.reads(name) if module.scope(each) is function]
@@ -81,15 +85,15 @@ def _is_only_given_on(module: SourceModule, node: ast.Assign, name: str) -> bool
 def _is_read_later(module: SourceModule, node: ast.Assign, target: ast.Name) -> bool:
     scope = module.scope(node)
     if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return uses_of(module, scope).read_later.get((node, target.id), False)
+        return value_uses(module, scope).read_later.get((node, target.id), False)
     return any(
-        each.lineno > node.lineno and _may_be_given(module, each, node)
+        each.lineno > node.lineno and _can_read_assigned_value(module, each, node)
         for each in module.reads(target.id)
         if isinstance(each, ast.Name)
     )
 
 
-def _may_be_given(module: SourceModule, read: ast.Name, node: ast.Assign) -> bool:
+def _can_read_assigned_value(module: SourceModule, read: ast.Name, node: ast.Assign) -> bool:
     """Tell whether a read may give what a line has stored: it is of the same variable, and nothing stored another between."""
     scope = module.scope(node)
     if module.names.owner(read.id, module.index.scope_of[read]) is not scope:

@@ -63,37 +63,45 @@ class ResultThrownAway(SourceCheck):
         """Report statements that are a pure operation, a comparison or a layer's output, and no more."""
         if not module.program.answer(mentions_torch):
             return
-        yield from _reordered(module)
-        yield from _filled(module)
-        notes = _notes(module)
+        yield from _find_unused_reorderings(module)
+        yield from _find_filled_unread_tensors(module)
+        notes = _display_lines_of_notes(module)
         for statement in module.all(ast.Expr):
             value = statement.value
-            if statement in module.shown or _is_tried(module, statement) or is_behind_exit(module, statement):
+            if (
+                statement in module.shown
+                or _is_tried_or_timed(module, statement)
+                or is_behind_exit(module, statement)
+            ):
                 continue
-            if isinstance(value, ast.Call) and not _writes_elsewhere(value):
-                text = _is_pure(module, value)
+            if isinstance(value, ast.Call) and not _has_out_or_inplace_argument(value):
+                text = _pure_operation_name(module, value)
                 if text is not None:
                     severity = _severity(module, statement, value, notes)
                     yield At(statement, f"{text} gives a new value, and nothing takes it.", severity)
-                elif _is_layer(module, value):
+                elif _is_stateless_torch_layer(module, value):
                     yield At(statement, f"Nothing takes the output of {ast.unparse(value.func)}.", RISK)
             elif isinstance(value, ast.Compare) and isinstance(value.ops[0], ast.Eq) and len(value.ops) == 1:
-                if _is_place(value.left):
+                if _is_name_attribute_or_item(value.left):
                     yield At(statement, f"This compares {ast.unparse(value.left)} and assigns nothing.", BUG)
-            elif (text := _idle(module, value)) is not None:
+            elif (text := _idle_expression_message(module, value)) is not None:
                 yield At(statement, text, BUG)
 
 
-def _idle(module: SourceModule, value: ast.expr) -> str | None:
+def _idle_expression_message(module: SourceModule, value: ast.expr) -> str | None:
     """Return what to say of an expression that calls nothing; None where it may do something."""
-    if isinstance(value, ast.Attribute) and _is_uncalled(module, value):
+    if isinstance(value, ast.Attribute) and _is_uncalled_training_method(module, value):
         return f"{ast.unparse(value)} is named, and not called: it lacks its parentheses."
-    if isinstance(value, ast.BinOp) and isinstance(value.op, _ARITHMETIC) and _is_place(value.left):
+    if (
+        isinstance(value, ast.BinOp)
+        and isinstance(value.op, _ARITHMETIC)
+        and _is_name_attribute_or_item(value.left)
+    ):
         return "This is computed, and nothing takes it."
     return None
 
 
-def _is_uncalled(module: SourceModule, method: ast.Attribute) -> bool:
+def _is_uncalled_training_method(module: SourceModule, method: ast.Attribute) -> bool:
     """Tell `loss.backward` and `optimizer.step` as statements, by what the doctor follows of a training."""
     return any(
         method.attr in action.names
@@ -105,17 +113,17 @@ def _is_uncalled(module: SourceModule, method: ast.Attribute) -> bool:
 _STEPS_OF_TRAINING = (BACKWARD, CLEAR, STEP, SCHEDULE, EVALUATE, TRAIN)
 
 
-def _reordered(module: SourceModule) -> Iterator[At]:
+def _find_unused_reorderings(module: SourceModule) -> Iterator[At]:
     """Report lists that are put in another order for nothing."""
     for call in module.method_calls("shuffle", *_REORDERS):
-        if (name := _reordered_in_vain(module, call)) is not None:
+        if (name := _name_of_reordered_unused_list(module, call)) is not None:
             text = (
                 f"{name!r} gets another order here, and nothing reads it: what follows keeps its own order."
             )
             yield At(module.statement(call), text, RISK)
 
 
-def _reordered_in_vain(module: SourceModule, call: ast.Call) -> str | None:
+def _name_of_reordered_unused_list(module: SourceModule, call: ast.Call) -> str | None:
     """Return the name of a list that is shuffled or sorted where it is, was made for that alone, and is read by nothing else."""
     own = isinstance(call.func, ast.Attribute) and call.func.attr in _REORDERS and not call.args
     place = call.func.value if own and isinstance(call.func, ast.Attribute) else None
@@ -132,7 +140,7 @@ def _reordered_in_vain(module: SourceModule, call: ast.Call) -> str | None:
     return place.id if is_made and len(named) - len(stores) == 1 else None
 
 
-def _filled(module: SourceModule) -> Iterator[At]:
+def _find_filled_unread_tensors(module: SourceModule) -> Iterator[At]:
     """Report tensors that a function makes, writes to and reads in no line."""
     for scope in module.named_functions:
         named: dict[str, list[ast.Name]] = {}
@@ -180,37 +188,40 @@ def _is_new_list(module: SourceModule, value: ast.expr) -> bool:
 
 
 def _severity(module: SourceModule, statement: ast.Expr, call: ast.Call, notes: list[ast.Expr]) -> Severity:
-    if _only_counted(module, statement, call):
+    if _is_only_length_read(module, statement, call):
         return ADVICE
-    return QUESTION if _is_note(module, statement, notes) else BUG
+    return QUESTION if _is_line_of_notes(module, statement, notes) else BUG
 
 
-def _notes(module: SourceModule) -> list[ast.Expr]:
+def _display_lines_of_notes(module: SourceModule) -> list[ast.Expr]:
     """Return the lines at the top of a file that only show a value, if these are so many and so different that it is notes.
 
     One of them is a value that nobody would write back: a bare place, or a mean.
     """
     lines = [each for each in getattr(module.tree, "body", []) if isinstance(each, ast.Expr)]
-    told = {line: _shown_by(module, line.value) for line in lines}
+    told = {line: _displayed_expression_name(module, line.value) for line in lines}
     shown = [line for line, name in told.items() if name]
-    is_show = any(_is_place(line.value) or last_part(_function_called(line)) in _REDUCED for line in shown)
+    is_show = any(
+        _is_name_attribute_or_item(line.value) or last_part(_called_function(line)) in _REDUCED
+        for line in shown
+    )
     return shown if is_show and len({told[line] for line in shown}) >= _NOTED else []
 
 
-def _function_called(line: ast.Expr) -> ast.expr:
+def _called_function(line: ast.Expr) -> ast.expr:
     return line.value.func if isinstance(line.value, ast.Call) else line.value
 
 
-def _shown_by(module: SourceModule, value: ast.expr) -> str:
+def _displayed_expression_name(module: SourceModule, value: ast.expr) -> str:
     """Return what tells a bare place, or a call of torch's or numpy's that only computes, from others; "" for other lines."""
     if isinstance(value, ast.Call):
         library, _, name = (module.qualify(value.func) or "").rpartition(".")
-        computes = name in _OPERATIONS - MAKERS and not _writes_elsewhere(value)
+        computes = name in _OPERATIONS - MAKERS and not _has_out_or_inplace_argument(value)
         return f"{library}.{name}" if library in ("torch", "numpy") and computes else ""
-    return ast.unparse(value) if _is_place(value) else ""
+    return ast.unparse(value) if _is_name_attribute_or_item(value) else ""
 
 
-def _is_note(module: SourceModule, statement: ast.Expr, notes: list[ast.Expr]) -> bool:
+def _is_line_of_notes(module: SourceModule, statement: ast.Expr, notes: list[ast.Expr]) -> bool:
     """Tell a call of torch's or numpy's on a page of notes that has another such line above or below it."""
     if statement not in notes:
         return False
@@ -219,67 +230,67 @@ def _is_note(module: SourceModule, statement: ast.Expr, notes: list[ast.Expr]) -
     return any(each in notes for each in [*body[max(place - 1, 0) : place], *body[place + 1 : place + 2]])
 
 
-def _only_counted(module: SourceModule, statement: ast.stmt, call: ast.Call) -> bool:
+def _is_only_length_read(module: SourceModule, statement: ast.stmt, call: ast.Call) -> bool:
     """Tell a value of which nothing but the length is asked afterwards, which the operation would leave as it is."""
     place = call.func.value if isinstance(call.func, ast.Attribute) else None
     place = call.args[0] if call.args and not isinstance(place, ast.Name) else place
     name = last_part(call.func)
-    if not isinstance(place, ast.Name) or name not in _LENGTH_KEPT or _loop_around(module, statement):
+    if not isinstance(place, ast.Name) or name not in _LENGTH_KEPT or _is_in_loop(module, statement):
         return False
     later = [
         each
         for each in module.reads(place.id)
         if module.scope(each) is module.scope(statement) and each.lineno > (statement.end_lineno or 0)
     ]
-    return bool(later) and all(_is_length(module, each) for each in later)
+    return bool(later) and all(_is_read_for_length(module, each) for each in later)
 
 
-def _loop_around(module: SourceModule, statement: ast.stmt) -> bool:
+def _is_in_loop(module: SourceModule, statement: ast.stmt) -> bool:
     return any(isinstance(each, (ast.For, ast.While)) for each in module.ancestors(statement))
 
 
-def _is_length(module: SourceModule, read: ast.expr) -> bool:
+def _is_read_for_length(module: SourceModule, read: ast.expr) -> bool:
     above = module.parents[read]
     return isinstance(above, ast.Call) and isinstance(above.func, ast.Name) and above.func.id == "len"
 
 
-def _is_place(node: ast.expr) -> bool:
+def _is_name_attribute_or_item(node: ast.expr) -> bool:
     return isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
 
 
-def _is_tried(module: SourceModule, statement: ast.stmt) -> bool:
+def _is_tried_or_timed(module: SourceModule, statement: ast.stmt) -> bool:
     """Tell what is only done to see whether it raises, or how long it takes."""
     scope = module.scope(statement)
     name = getattr(scope, "name", "").lower()
     within = takewhile(lambda each: each is not scope, module.ancestors(statement))
-    tried = any(isinstance(each, ast.Try) and _is_a_trial(module, each) for each in within)
+    tried = any(isinstance(each, ast.Try) and _is_try_around_operation(module, each) for each in within)
     return tried or "test" in name or "bench" in name or "check" in name
 
 
-def _is_a_trial(module: SourceModule, block: ast.Try) -> bool:
+def _is_try_around_operation(module: SourceModule, block: ast.Try) -> bool:
     """Tell a block that waits for what an operation raises: not one around a whole training, nor one for Ctrl+C alone."""
     training = module.program.training_loops()
     if any(each in training for part in block.body for each in walk(part)):
         return False
     named = [each.type for each in block.handlers]
-    return any(each is None or not set(_names_in(each)) <= _NOT_OF_OPERATIONS for each in named)
+    return any(each is None or not set(_exception_names(each)) <= _NOT_OF_OPERATIONS for each in named)
 
 
-def _names_in(caught: ast.expr) -> list[str]:
+def _exception_names(caught: ast.expr) -> list[str]:
     each = caught.elts if isinstance(caught, ast.Tuple) else [caught]
     return [last_part(part) or "" for part in each]
 
 
-def _writes_elsewhere(call: ast.Call) -> bool:
+def _has_out_or_inplace_argument(call: ast.Call) -> bool:
     return any(each.arg in ("out", "inplace", None) for each in call.keywords)
 
 
-def _is_pure(module: SourceModule, call: ast.Call) -> str | None:
+def _pure_operation_name(module: SourceModule, call: ast.Call) -> str | None:
     """Return what a call computes if that is all that it does."""
     name = module.qualify(call.func) or ""
     last = name.rsplit(".", 1)[-1]
     if name in functions("gives an array anew") or name == "sorted":
-        return None if _writes_to_last(name, len(call.args)) else name
+        return None if _is_last_argument_output(name, len(call.args)) else name
     if name.startswith(("torch.", "torch.nn.functional.")) and call.args:
         own = name in (f"torch.{last}", f"torch.nn.functional.{last}")
         known = own and last in (_OPERATIONS | OF_TENSORS_ALONE) - MAKERS
@@ -295,13 +306,13 @@ def _is_pure(module: SourceModule, call: ast.Call) -> str | None:
 
 def _is_pure_method(module: SourceModule, call: ast.Call, function: ast.Attribute) -> bool:
     method, held = function.attr, function.value
-    if _writes_to_last(
+    if _is_last_argument_output(
         f"numpy.{method}", len(call.args) + 1
     ):  # of the function, the array itself is the first
         return False
     if (
         module.classes.of(held) is not None
-        or _is_of_foreign_class(module, held)
+        or _is_instance_of_unseen_class(module, held)
         or (isinstance(held, ast.Call) and method not in OF_TENSORS_ALONE)
     ):
         return False
@@ -316,7 +327,7 @@ def _is_pure_method(module: SourceModule, call: ast.Call, function: ast.Attribut
     return False
 
 
-def _is_of_foreign_class(module: SourceModule, held: ast.expr) -> bool:
+def _is_instance_of_unseen_class(module: SourceModule, held: ast.expr) -> bool:
     """Tell what a class made that is imported from where nobody looks: its method of that name may change it."""
     made = [each for each in value_origins(module, held) if isinstance(each, ast.Call)]
     names = [module.qualify(each.func) or "" for each in made]
@@ -325,27 +336,29 @@ def _is_of_foreign_class(module: SourceModule, held: ast.expr) -> bool:
     )
 
 
-def _writes_to_last(name: str, num_given: int) -> bool:
+def _is_last_argument_output(name: str, num_given: int) -> bool:
     """Tell `np.clip(a, 0, 1, a)`: the last of so many is the array that is written to."""
     places = {2: "2nd", 3: "3rd", 4: "4th"}
     return num_given in places and name in functions(f"writes to its {places[num_given]} argument")
 
 
-def _is_layer(module: SourceModule, call: ast.Call) -> bool:
+def _is_stateless_torch_layer(module: SourceModule, call: ast.Call) -> bool:
     """Tell a layer of torch's own that keeps no statistics and does not write to what it is given."""
     layer = call.func
     place = isinstance(layer, ast.Attribute) and is_self(layer.value)
     if not place or not call.args or module.functions.target(call) is not None:
         return False
     made = module.definitions(layer)
-    return bool(made) and all(isinstance(each, ast.Call) and _keeps_nothing(module, each) for each in made)
+    return bool(made) and all(
+        isinstance(each, ast.Call) and _is_layer_without_state(module, each) for each in made
+    )
 
 
-def _keeps_nothing(module: SourceModule, made: ast.Call) -> bool:
+def _is_layer_without_state(module: SourceModule, made: ast.Call) -> bool:
     """Tell a layer, or a container of such layers alone, that a call leaves as it was."""
     name = module.qualify(made.func) or ""
     if name in ("torch.nn.Sequential", "torch.nn.ModuleList"):
-        return all(isinstance(each, ast.Call) and _keeps_nothing(module, each) for each in made.args)
+        return all(isinstance(each, ast.Call) and _is_layer_without_state(module, each) for each in made.args)
     if name.startswith("torch.nn.Lazy"):
         return False  # the first call decides its shapes
     switch = argument(made, None, "inplace")

@@ -5,10 +5,10 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.arguments import parameters
+from truestep.doctor.source.arguments import parameter_names
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.questions import mentions_torch
-from truestep.doctor.source.uses import in_other_arms
+from truestep.doctor.source.uses import are_in_other_arms
 
 _ASKED = ("shape", "size", "device", "dtype", "ndim", "columns", "index")
 
@@ -48,15 +48,15 @@ class SiblingCutTwice(SourceCheck):
                 if not isinstance(node.value, ast.Call | ast.Subscript) or len(node.targets) != 1:
                     continue
                 same = written.setdefault(ast.dump(node.value), [])
-                other = next((each for each in same if _stands_beside(module, each, node)), None)
+                other = next((each for each in same if _is_in_same_block(module, each, node)), None)
                 same.append(node)
                 if other is None:
                     continue
-                found = _renamed(_names(other), _names(node))
+                found = _replaced_word_pair(_target_names(other), _target_names(node))
                 if (
                     found is not None
-                    and found[0] in _read(node.value)
-                    and _is_in_sight(scope, found[1], node)
+                    and found[0] in _names_used_for_value(node.value)
+                    and _is_defined_before(scope, found[1], node)
                 ):
                     text = (
                         f"{ast.unparse(node.targets[0])} is made of {found[0]!r}, as {ast.unparse(other.targets[0])} is: "
@@ -65,17 +65,17 @@ class SiblingCutTwice(SourceCheck):
                     yield At(node, text, RISK)
 
 
-def _stands_beside(module: SourceModule, one: ast.Assign, other: ast.Assign) -> bool:
-    return module.parents[one] is module.parents[other] and not in_other_arms(module, one, other)
+def _is_in_same_block(module: SourceModule, one: ast.Assign, other: ast.Assign) -> bool:
+    return module.parents[one] is module.parents[other] and not are_in_other_arms(module, one, other)
 
 
-def _names(node: ast.Assign) -> list[str]:
+def _target_names(node: ast.Assign) -> list[str]:
     target = node.targets[0]
     parts = target.elts if isinstance(target, ast.Tuple) else [target]
     return [each.id for each in parts if isinstance(each, ast.Name)]
 
 
-def _renamed(first: Sequence[str], second: Sequence[str]) -> tuple[str, str] | None:
+def _replaced_word_pair(first: Sequence[str], second: Sequence[str]) -> tuple[str, str] | None:
     """Return the word in whose place another stands in all names: `x_train, x_test` and `y_train, y_test` give x and y."""
     pairs = set[tuple[str, str]]()
     for one, other in zip(first, second, strict=False):
@@ -86,22 +86,22 @@ def _renamed(first: Sequence[str], second: Sequence[str]) -> tuple[str, str] | N
     return pairs.pop() if len(pairs) == 1 and len(first) == len(second) else None
 
 
-def _read(value: ast.expr) -> set[str]:
+def _names_used_for_value(value: ast.expr) -> set[str]:
     """Return the names that a value is made of, without those that are asked for a size or a type alone."""
     asked = {
         each.value for each in ast.walk(value) if isinstance(each, ast.Attribute) and each.attr in _ASKED
     }
-    asked |= {each.args[0] for each in ast.walk(value) if isinstance(each, ast.Call) and _is_length(each)}
+    asked |= {each.args[0] for each in ast.walk(value) if isinstance(each, ast.Call) and _is_len_call(each)}
     return {each.id for each in ast.walk(value) if isinstance(each, ast.Name) and each not in asked}
 
 
-def _is_length(call: ast.Call) -> bool:
+def _is_len_call(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Name) and call.func.id == "len" and bool(call.args)
 
 
-def _is_in_sight(scope: ast.AST, name: str, node: ast.Assign | ast.expr) -> bool:
+def _is_defined_before(scope: ast.AST, name: str, node: ast.Assign | ast.expr) -> bool:
     """Tell a parameter, or a name that was given a value above."""
-    if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) and name in parameters(scope):
+    if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) and name in parameter_names(scope):
         return True
     stored = (each for each in ast.walk(scope) if isinstance(each, ast.Name) and each.id == name)
     return any(isinstance(each.ctx, ast.Store) and each.lineno < node.lineno for each in stored)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
-from truestep.doctor.source.apart import parsed_as_written
+from truestep.doctor.source.apart import parse_as_written
 from truestep.doctor.source.blanks import has_blanks
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Binding, Function, Scope, dotted, walk
+from truestep.doctor.source.names import Binding, Function, Scope, dotted_name, walk
 from truestep.doctor.source.unrun import scopes_of_trainings
 from truestep.doctor.source.uses import is_behind_exit
 from truestep.doctor.source.values import constant, literal
@@ -70,27 +70,29 @@ class VariableWithoutValue(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report what pyflakes finds; a name that nothing binds in whole files alone, once for each."""
-        if "torch" not in module.text or not _may_lack_a_value(module):
+        if "torch" not in module.text or not _can_have_unbound_names(module):
             return
-        local, unbound = _names_in(module)
+        local, unbound = _unbound_local_and_global_names(module)
         for name in local:
             text = f"{name.id!r} is this function's own, and has no value here: no global says otherwise."
             yield At(name, text, _severity(module, name))
-        set_here = _set_on_the_file(module)
-        if set_here is None or not _is_whole(module, unbound):
+        set_here = _names_set_on_own_module(module)
+        if set_here is None or not _is_self_contained_file(module, unbound):
             return
         is_form = has_blanks(module, unbound)
         for name in (
             each
             for each in unbound
-            if each.id not in set_here and not _is_set_by_another_file(module, each.id)
+            if each.id not in set_here and not _is_attribute_set_by_other_file(module, each.id)
         ):
-            yield At(name, _told(module, name), ADVICE if is_form else _severity(module, name))
+            yield At(
+                name, _unbound_name_message(module, name), ADVICE if is_form else _severity(module, name)
+            )
 
 
-def _told(module: SourceModule, name: ast.Name) -> str:
+def _unbound_name_message(module: SourceModule, name: ast.Name) -> str:
     """Say that nothing binds a name, or what binds it for itself alone."""
-    others = [each.name for each in module.named_functions if _bound_in(module, each, name.id)]
+    others = [each.name for each in module.named_functions if _bindings_in_scope(module, each, name.id)]
     others += [
         each.name
         for each in module.named_classes
@@ -101,25 +103,25 @@ def _told(module: SourceModule, name: ast.Name) -> str:
     return f"{name.id!r} has no value here: {others[0]!r} gives it one for itself alone."
 
 
-def _names_in(module: SourceModule) -> tuple[list[ast.Name], list[ast.Name]]:
+def _unbound_local_and_global_names(module: SourceModule) -> tuple[list[ast.Name], list[ast.Name]]:
     """Return the names that functions read before they bind them, and the first read of each that nothing binds."""
     places = {(each.lineno, each.col_offset, each.id): each for each in module.all(ast.Name)}
     local: list[ast.Name] = []
     unbound: dict[str, ast.Name] = {}
-    for found in _names_without_value(module):
+    for found in _undefined_reads(module):
         name = places.get((found.line, found.column, found.name))
-        if name is None or _is_passed_over(module, name):
+        if name is None or _is_possibly_not_evaluated(module, name):
             continue
-        if _comes_round(module, name):
+        if _is_bound_later_in_loop(module, name):
             continue
         if found.is_local:
             local.append(name)
-        elif not _HOLE.match(found.name) and not _is_of_other_cell(module, found.name):
+        elif not _HOLE.match(found.name) and not _is_bound_in_later_cell(module, found.name):
             unbound.setdefault(found.name, name)
     return local, list(unbound.values())
 
 
-def _is_whole(module: SourceModule, unbound: list[ast.Name]) -> bool:
+def _is_self_contained_file(module: SourceModule, unbound: list[ast.Name]) -> bool:
     """Tell a file that runs by itself: no part of a text or of another file, and none whose names are made by texts."""
     if not module.path.endswith(_FILES) or not Path(module.path).is_file():
         return False
@@ -130,16 +132,16 @@ def _is_whole(module: SourceModule, unbound: list[ast.Name]) -> bool:
     return len(at_top) < NUM_OF_FRAGMENT and not is_part
 
 
-def _set_on_the_file(module: SourceModule) -> set[str] | None:
+def _names_set_on_own_module(module: SourceModule) -> set[str] | None:
     """Return the names that are set on `sys.modules[__name__]`; None where one is made of a text that nobody sees."""
     found: set[str] = set()
-    for place in _places_of_the_file(module):
+    for place in _references_to_own_module(module):
         above = module.parents[place]
         if isinstance(above, ast.Attribute) and above.attr == "__dict__":
             return None
         if isinstance(above, ast.Attribute) and isinstance(above.ctx, ast.Store):
             found.add(above.attr)
-        if isinstance(above, ast.Call) and dotted(above.func) == "setattr" and above.args[0] is place:
+        if isinstance(above, ast.Call) and dotted_name(above.func) == "setattr" and above.args[0] is place:
             name = literal(module, above.args[1]) if len(above.args) > 1 else None
             if not isinstance(name, str):
                 return None
@@ -147,39 +149,39 @@ def _set_on_the_file(module: SourceModule) -> set[str] | None:
     return found
 
 
-def _is_set_by_another_file(module: SourceModule, name: str) -> bool:
+def _is_attribute_set_by_other_file(module: SourceModule, name: str) -> bool:
     """Tell `loss.NUM_CLASSES = 9`, behind `import loss`."""
     bases = [base for base, _ in module.resolver.index.written.get(name, [])]
     return any(module.names.module_named(base) is module.tree for base in bases)
 
 
-def _places_of_the_file(module: SourceModule) -> list[ast.expr]:
+def _references_to_own_module(module: SourceModule) -> list[ast.expr]:
     """Return where `sys.modules[__name__]` stands, and where a name is read that it is given."""
     places: list[ast.expr] = [
         each
         for each in module.all(ast.Subscript)
         if module.qualify(each.value) == "sys.modules"
-        and (dotted(each.slice) == "__name__" or constant(each.slice) == "__main__")
+        and (dotted_name(each.slice) == "__name__" or constant(each.slice) == "__main__")
     ]
     kept = [above for each in places if isinstance(above := module.parents[each], ast.Assign)]
     names = [each.id for above in kept for each in above.targets if isinstance(each, ast.Name)]
     return [*places, *(read for name in names for read in module.reads(name))]
 
 
-def _is_of_other_cell(module: SourceModule, name: str) -> bool:
+def _is_bound_in_later_cell(module: SourceModule, name: str) -> bool:
     """Tell a name that a notebook binds in a later cell: cells are run in any order."""
     return module.path.endswith(".ipynb") and name in module.index.names[module.tree].bindings
 
 
-def _comes_round(module: SourceModule, read: ast.Name) -> bool:
+def _is_bound_later_in_loop(module: SourceModule, read: ast.Name) -> bool:
     """Tell whether a loop around a read, which a condition may leave out at first, binds the name further down."""
     above = list(module.ancestors(read))
     loops = [each for each in above if isinstance(each, (ast.For, ast.While))]
     bound = [each.node for each in module.names.bindings(read)]
     statement = module.statement(read)
-    is_left_out = _is_left_out_at_first(module, read)  # `seen = x if i == 0 else cat(seen, x)`
+    is_left_out = _is_conditionally_evaluated(module, read)  # `seen = x if i == 0 else cat(seen, x)`
     bound = [each for each in bound if is_left_out or module.statement(each) is not statement]
-    bound = [each for each in bound if not _is_behind_test(module, each, read)]
+    bound = [each for each in bound if not _is_bound_behind_test_reading_it(module, each, read)]
     loops = [each for each in loops if any(each in module.ancestors(node) for node in bound)]
     conditions = ast.If | ast.IfExp | ast.BoolOp | ast.Try
     return bool(loops) and any(
@@ -187,7 +189,7 @@ def _comes_round(module: SourceModule, read: ast.Name) -> bool:
     )
 
 
-def _is_left_out_at_first(module: SourceModule, read: ast.Name) -> bool:
+def _is_conditionally_evaluated(module: SourceModule, read: ast.Name) -> bool:
     """Tell an arm of `a if test else b`, and what follows `a and`, within one statement: the test need not read the name."""
     below: ast.AST = read
     for above in module.ancestors(read):
@@ -206,7 +208,7 @@ def _is_left_out_at_first(module: SourceModule, read: ast.Name) -> bool:
     return False
 
 
-def _is_behind_test(module: SourceModule, bound: ast.AST, read: ast.Name) -> bool:
+def _is_bound_behind_test_reading_it(module: SourceModule, bound: ast.AST, read: ast.Name) -> bool:
     """Tell `if score > best: best = score`: the test reads the name, before what it opens gives it a value."""
     tests = [each.test for each in module.ancestors(bound) if isinstance(each, (ast.If, ast.While))]
     return any(each is read or each in module.ancestors(read) for each in tests)
@@ -223,7 +225,7 @@ def _severity(module: SourceModule, name: ast.Name) -> Severity:
     return BUG if comes_by else RISK
 
 
-def _is_passed_over(module: SourceModule, name: ast.Name) -> bool:
+def _is_possibly_not_evaluated(module: SourceModule, name: ast.Name) -> bool:
     """Tell what may never be computed: an annotation, a part of `if False` or TYPE_CHECKING, what is guarded."""
     if is_behind_exit(module, name):
         return True
@@ -237,7 +239,7 @@ def _is_passed_over(module: SourceModule, name: ast.Name) -> bool:
             isinstance(each.test, ast.Constant) or f"'{name.id}'" in ast.unparse(each.test)
         ):
             return True
-        if _is_never_run(each, below):
+        if _is_in_dead_branch(each, below):
             return True
         if isinstance(each, ast.Try) and each.handlers:
             return True
@@ -245,24 +247,24 @@ def _is_passed_over(module: SourceModule, name: ast.Name) -> bool:
     return False
 
 
-def _is_never_run(above: ast.AST, below: ast.AST) -> bool:
+def _is_in_dead_branch(above: ast.AST, below: ast.AST) -> bool:
     """Tell what stands beneath `while False` or `if x and False`, or behind `False and`."""
     match above:
         case ast.If() | ast.While():
-            if below is not above.test and below not in above.orelse and _is_false(above.test):
+            if below is not above.test and below not in above.orelse and _is_constant_false(above.test):
                 return True
         case ast.IfExp():
-            return below is above.body and _is_false(above.test)
+            return below is above.body and _is_constant_false(above.test)
         case ast.BoolOp(op=ast.And()):
             before = above.values[: above.values.index(below)] if isinstance(below, ast.expr) else []
-            return any(_is_false(each) for each in before)
+            return any(_is_constant_false(each) for each in before)
     return False
 
 
-def _is_false(test: ast.expr) -> bool:
+def _is_constant_false(test: ast.expr) -> bool:
     """Tell what is false as it is written: `False`, `0`, `x and False`."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        return any(_is_false(each) for each in test.values)
+        return any(_is_constant_false(each) for each in test.values)
     return isinstance(test, ast.Constant) and not test.value
 
 
@@ -276,16 +278,20 @@ class _UndefinedRead:
     is_local: bool
 
 
-def _may_lack_a_value(module: SourceModule) -> bool:
+def _can_have_unbound_names(module: SourceModule) -> bool:
     """Tell whether any name of a file is worth asking about: most files bind each, once, and need not be read twice."""
     linker = module.names
     known = {*dir(builtins), *_GIVEN, "__file__"}
     is_starred = any(alias.name == "*" for each in module.all(ast.ImportFrom) for alias in each.names)
-    deleted = _deleted(module)
-    for (name, scope), reads in _reads(module).items():
+    deleted = _first_deletion_lines(module)
+    for (name, scope), reads in _reads_by_scope(module).items():
         owner = linker.owner(name, scope) if name not in known else None
         if owner is None:
-            if name not in known and not is_starred and not all(_is_of_class(module, each) for each in reads):
+            if (
+                name not in known
+                and not is_starred
+                and not all(_is_bound_earlier_in_class(module, each) for each in reads)
+            ):
                 return True
             continue
         gone = deleted.get((name, owner), _NEVER)
@@ -293,24 +299,24 @@ def _may_lack_a_value(module: SourceModule) -> bool:
             owner is not scope or any(each.lineno >= gone for each in reads if _is_load(each))
         ):
             return True
-        if (owner is scope and isinstance(scope, Function)) or not _bound_in(module, owner, name):
-            if min(each.lineno for each in reads) <= _bound_at(module, owner, name):
+        if (owner is scope and isinstance(scope, Function)) or not _bindings_in_scope(module, owner, name):
+            if min(each.lineno for each in reads) <= _first_binding_line(module, owner, name):
                 return True
     return False
 
 
-def _reads(module: SourceModule) -> dict[tuple[str, Scope], list[ast.Name]]:
+def _reads_by_scope(module: SourceModule) -> dict[tuple[str, Scope], list[ast.Name]]:
     """Return where each name of a scope is read, `x += 1` and `del x` among them."""
     found: dict[tuple[str, Scope], list[ast.Name]] = {}
     added = {each.target for each in module.all(ast.AugAssign)}
-    inside = _read_where_they_go_through(module)
+    inside = _comprehension_variable_reads(module)
     for each in module.all(ast.Name):
         if each not in inside and (not isinstance(each.ctx, ast.Store) or each in added):
             found.setdefault((each.id, module.index.scope_of[each]), []).append(each)
     return found
 
 
-def _deleted(module: SourceModule) -> dict[tuple[str, Scope], int]:
+def _first_deletion_lines(module: SourceModule) -> dict[tuple[str, Scope], int]:
     """Return the first line on which a name of a scope is deleted."""
     found: dict[tuple[str, Scope], int] = {}
     for each in module.all(ast.Name):
@@ -324,7 +330,7 @@ def _is_load(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Load)
 
 
-def _is_of_class(module: SourceModule, read: ast.Name) -> bool:
+def _is_bound_earlier_in_class(module: SourceModule, read: ast.Name) -> bool:
     """Tell `@rate.setter` and `x = y + 1` in the body of a class that gave the name its value on a line before."""
     owner = next((each for each in module.ancestors(read) if isinstance(each, ast.ClassDef)), None)
     function = module.index.enclosing(read, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -339,7 +345,7 @@ def _is_decorator(function: ast.AST, read: ast.Name, module: SourceModule) -> bo
     return any(each is read or each in module.ancestors(read) for each in decorators)
 
 
-def _read_where_they_go_through(module: SourceModule) -> set[ast.Name]:
+def _comprehension_variable_reads(module: SourceModule) -> set[ast.Name]:
     """Return the reads of a comprehension's own variables; what it goes through first is read outside of it."""
     found: set[ast.Name] = set()
     whole: list[ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp] = [
@@ -355,7 +361,7 @@ def _read_where_they_go_through(module: SourceModule) -> set[ast.Name]:
     return found
 
 
-def _bound_in(module: SourceModule, scope: Scope, name: str) -> list[Binding]:
+def _bindings_in_scope(module: SourceModule, scope: Scope, name: str) -> list[Binding]:
     """Return what gives a name of a scope its value there, but for comprehensions, which keep it to themselves."""
     bound = module.index.names[scope].bindings.get(name, [])
     within = (ast.comprehension, ast.stmt)
@@ -366,9 +372,9 @@ def _bound_in(module: SourceModule, scope: Scope, name: str) -> list[Binding]:
     ]
 
 
-def _bound_at(module: SourceModule, scope: Scope, name: str) -> int:
+def _first_binding_line(module: SourceModule, scope: Scope, name: str) -> int:
     """Return the last line of the first statement, or head of a block, that gives a name a value; 0 for a parameter."""
-    bound = _bound_in(module, scope, name)
+    bound = _bindings_in_scope(module, scope, name)
     if not bound or any(each.how == "parameter" for each in bound):
         return 0 if bound else _NEVER
     first = min(bound, key=lambda each: each.line)
@@ -378,12 +384,12 @@ def _bound_at(module: SourceModule, scope: Scope, name: str) -> int:
     return max(first.line, last or 0)
 
 
-def _names_without_value(module: SourceModule) -> Iterator[_UndefinedRead]:
+def _undefined_reads(module: SourceModule) -> Iterator[_UndefinedRead]:
     """Yield the names that have no value where they are read; in a file with a star import only a function's own."""
     from pyflakes.checker import Checker  # at first use: nothing else of the doctor needs it
     from pyflakes.messages import UndefinedLocal, UndefinedName
 
-    tree = parsed_as_written(module.text, module.path, module.tree)
+    tree = parse_as_written(module.text, module.path, module.tree)
     for each in Checker(tree, module.path, builtins=frozenset(_GIVEN)).messages:
         if isinstance(each, (UndefinedLocal, UndefinedName)):
             told = each.message_args

@@ -42,7 +42,7 @@ class BatchOfOneFails(StepRelation):
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Go on with the first example alone."""
         from truestep.doctor.experiments.changes import Change
-        from truestep.doctor.experiments.loads import cuts_one_size
+        from truestep.doctor.experiments.loads import has_uniform_batches
 
         assert experiment.base.steps
         if not experiment.plan.is_from_loader:
@@ -50,9 +50,12 @@ class BatchOfOneFails(StepRelation):
         error = experiment.child(Change("one")).error
         if error is None or _NORMALISED in error:
             return
-        if cuts_one_size(experiment.plan.iterator) and experiment.child(Change("one collated")).error is None:
+        if (
+            has_uniform_batches(experiment.plan.iterator)
+            and experiment.child(Change("one collated")).error is None
+        ):
             return  # it was padded for others of the batch
-        comes = experiment.a_batch_of_one_comes()
+        comes = experiment.has_last_batch_of_one()
         when = "the last batch of an epoch holds one" if comes else "none comes in this training"
         message = f"a batch of one example raises {error.splitlines()[0][:200]}; {when}"
         if re.search(rf"\b{experiment.plan.examples.count}\b", error):

@@ -69,14 +69,14 @@ class ExamplesOfBatchMix(StepRelation):
         if mixing_is_meant(experiment):
             assert mixing is not None
             raise RelationNotApplicableError(f"examples are meant to meet: {mixing.meaning}")
-        is_clear = mixing is not None and mixing.meaning is None and _is_slip(mixing)
+        is_clear = mixing is not None and mixing.meaning is None and _is_accidental_mixing(mixing)
         if not is_clear and experiment.order_matters:
             raise ExperimentNotTriedError("the order of the examples matters, so the halves' places do, too")
         message = (
             f"the batch's gradient is not the mean of its halves' gradients: that of {apart.parameter} is off by "
             f"{apart.difference:.1%}, and rounding explains {percent_text(tolerance)}"
         )
-        message += f"; examples first meet in {experiment.told_mixing}" if mixing is not None else ""
+        message += f"; examples first meet in {experiment.mixing_text}" if mixing is not None else ""
         if not is_clear:
             meaning = mixing.meaning if mixing is not None else None
             message += f". Is it meant that {meaning or 'the loss is a figure of the whole batch'}?"
@@ -84,6 +84,6 @@ class ExamplesOfBatchMix(StepRelation):
         yield BrokenRelation(message, RISK if is_clear else QUESTION, experiment.mixing_line, evidence)
 
 
-def _is_slip(mixing: "Mixing") -> bool:
+def _is_accidental_mixing(mixing: "Mixing") -> bool:
     """Tell whether an operation lets examples meet by a dimension or a shape that was not meant."""
-    return mixing.spreads or mixing.operation in _BY_DIMENSION
+    return mixing.is_broadcast_table or mixing.operation in _BY_DIMENSION

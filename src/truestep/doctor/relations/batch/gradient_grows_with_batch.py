@@ -38,10 +38,10 @@ class GradientGrowsWithBatch(StepRelation):
         from truestep.doctor.experiments.memory_batch import demand_rows_are_examples
 
         tolerance = experiment.tolerance
-        apart = experiment.compared_twice()
+        apart = experiment.compare_doubled_batch()
         if apart.difference <= max(tolerance, _LEAST_FACTOR - 1):
             return
-        _demand_no_count(experiment)
+        _demand_no_count_in_batch(experiment)
         if experiment.examples_mix:
             demand_rows_are_examples(experiment)
         experiment.demand_one_part()
@@ -61,12 +61,12 @@ class GradientGrowsWithBatch(StepRelation):
         yield BrokenRelation(message, QUESTION, evidence=evidence)
 
 
-def _demand_no_count(experiment: StepExperiment) -> None:
+def _demand_no_count_in_batch(experiment: StepExperiment) -> None:
     """Make sure that the batch holds no count of its rows or tokens, which stays what it was where they double."""
-    from truestep.doctor.experiments.counts import numbers_beside
+    from truestep.doctor.experiments.counts import batch_numbers_by_name
     from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 
-    for name in numbers_beside(experiment.plan.examples):
+    for name in batch_numbers_by_name(experiment.plan.examples):
         raise ExperimentNotTriedError(
             f"the batch has a number beside its rows ({name or 'itself'}), and the loss may be divided by it"
         )

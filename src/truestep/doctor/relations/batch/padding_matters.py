@@ -50,15 +50,15 @@ class PaddingMatters(StepRelation):
         """Compare the gradients with other values at padded positions, or where no mask tells these, with more of them."""
         if not experiment.plan.is_from_loader:
             raise RelationNotApplicableError("no loader hands over padded sequences")
-        told = self._told_by_mask(experiment)
-        items = () if isinstance(told, str) else self._inputs(experiment, told)
+        told = self._padding_by_mask(experiment)
+        items = () if isinstance(told, str) else self._changeable_items(experiment, told)
         if items and not isinstance(told, str):
-            yield from self._others(experiment, told, items)
+            yield from self._try_other_padding(experiment, told, items)
         else:
             why = told if isinstance(told, str) else "no padded item is known as an input of the model"
-            yield from self._longer(experiment, why)
+            yield from self._try_longer_padding(experiment, why)
 
-    def _others(
+    def _try_other_padding(
         self, experiment: StepExperiment, found: "Sequences", items: tuple[str, ...]
     ) -> Iterator[BrokenRelation]:
         from truestep.doctor.experiments.changes import Change
@@ -79,11 +79,15 @@ class PaddingMatters(StepRelation):
         evidence = {"items": list(items), "mask": found.mask, "found": apart, "tolerance": tolerance}
         yield BrokenRelation(message, QUESTION, evidence=evidence)
 
-    def _longer(self, experiment: StepExperiment, why_no_mask: str) -> Iterator[BrokenRelation]:
+    def _try_longer_padding(self, experiment: StepExperiment, why_no_mask: str) -> Iterator[BrokenRelation]:
         from truestep.doctor.experiments.changes import Change
-        from truestep.doctor.relations.trials.tokens import LEAST_CHANGE, MORE_POSITIONS, find_ends
+        from truestep.doctor.relations.trials.tokens import (
+            LEAST_CHANGE,
+            MORE_POSITIONS,
+            find_unmasked_padding,
+        )
 
-        found = find_ends(experiment.plan.examples)
+        found = find_unmasked_padding(experiment.plan.examples)
         if isinstance(found, str):
             raise RelationNotApplicableError(f"{why_no_mask}, and {found}")
         tolerance = max(experiment.tolerance, LEAST_CHANGE)
@@ -103,7 +107,7 @@ class PaddingMatters(StepRelation):
         evidence = {"items": list(found.items), "found": apart, "tolerance": tolerance}
         yield BrokenRelation(message, QUESTION, evidence=evidence)
 
-    def _told_by_mask(self, experiment: StepExperiment) -> "Sequences | str":
+    def _padding_by_mask(self, experiment: StepExperiment) -> "Sequences | str":
         """Return where the batch is padded, in a mask of which nothing else is as likely; why no such mask is known."""
         from truestep.doctor.relations.trials.tokens import find_padding
 
@@ -117,7 +121,7 @@ class PaddingMatters(StepRelation):
             return "the step does not use the mask"
         return found
 
-    def _inputs(self, experiment: StepExperiment, found: "Sequences") -> tuple[str, ...]:
+    def _changeable_items(self, experiment: StepExperiment, found: "Sequences") -> tuple[str, ...]:
         """Return the items that may be changed: numbers, and tokens that are embedded, and no labels of any kind."""
         operations = experiment.base.operations
         return tuple(

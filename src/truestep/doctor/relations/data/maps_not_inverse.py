@@ -42,9 +42,9 @@ class MapsNotInverse(StepRelation):
 
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Go through both maps."""
-        from truestep.doctor.experiments.data_held import maps_not_inverse
+        from truestep.doctor.experiments.data_held import find_non_inverse_maps
 
-        for found in maps_not_inverse(getattr(experiment.plan.iterator, "_dataset", None)):
+        for found in find_non_inverse_maps(getattr(experiment.plan.iterator, "_dataset", None)):
             message = (
                 f"{found.one!r} of the data set gives {found.value!r} for {found.key!r}, and {found.other!r} leads from there "
                 f"back to {found.back!r}. Do both stand for the same, or was one written over?"

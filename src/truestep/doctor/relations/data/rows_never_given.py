@@ -46,12 +46,12 @@ class RowsNeverGiven(StepRelation):
 
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Change rows of what the data set holds in a child, and look at what it gives."""
-        from truestep.doctor.experiments.data_held import rows_unread
+        from truestep.doctor.experiments.data_held import find_unread_rows
 
         data = getattr(experiment.plan.iterator, "_dataset", None)
         if data is None:
             raise RelationNotApplicableError("no loader hands over the batch")
-        found = rows_unread(data, experiment.budget)
+        found = find_unread_rows(data, experiment.budget)
         if found is not None:
             message = (
                 f"{found.asked} of the data set's {found.length} indexes give {found.different} different things, though "

@@ -49,7 +49,7 @@ class FigureDependsOnBatchSize(EvaluationRelation):
         from truestep.doctor.experiments.evaluation_child import EvaluationChange
 
         num_seen, plan = experiment.num_batches_seen, experiment.plan
-        if num_seen < len(plan.cut) and (figures := experiment.divided_by_length()):
+        if num_seen < len(plan.cut) and (figures := experiment.figure_divided_by_length()):
             changed = f"it takes {num_seen} of {len(plan.cut)} batches, and where the loader only says that it has more"
             yield self.told(
                 figures, changed, RISK, ". Divide by what was added up, or go through all batches"
@@ -62,4 +62,4 @@ class FigureDependsOnBatchSize(EvaluationRelation):
         if figures := experiment.changed(EvaluationChange("cut")):
             experiment.demand_no_draws()
             changed = f"with the same examples in batches of {plan.other_size} instead of {len(plan.cut[0])}"
-            yield self.told(figures, changed, RISK, experiment.modes_told())
+            yield self.told(figures, changed, RISK, experiment.training_mode_note())

@@ -53,14 +53,14 @@ class ConditionWithoutEffect(FollowedRelation):
                     "Compare what can lie on both sides, such as the difference in place of its square"
                 )
                 yield self.at(line, message, RISK, {"condition": sign})
-            elif not self._matters(experiment, each):
+            elif not self._has_effect_on_step(experiment, each):
                 message = (
                     f"the step is the same, to the bit, where this comparison by {sign} gives the opposite answer, though "
                     "what it chooses counts. Are both branches meant to give the same here?"
                 )
                 yield self.at(line, message, QUESTION, {"condition": sign})
 
-    def _matters(self, experiment: StepExperiment, condition: str) -> bool:
+    def _has_effect_on_step(self, experiment: StepExperiment, condition: str) -> bool:
         """Tell whether a condition's answer changes the step, or what it chooses does not."""
         return self.makes_a_difference(experiment, flipped=condition) or not self.makes_a_difference(
             experiment, chosen=condition

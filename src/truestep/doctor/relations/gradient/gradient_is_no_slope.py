@@ -41,15 +41,19 @@ class GradientIsNoSlope(StepRelation):
 
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Compare the slope of the loss with the gradient, block by block."""
-        from truestep.doctor.experiments.slopes import demand_slopes, in_full_precision, slope_moves
+        from truestep.doctor.experiments.slopes import (
+            demand_comparable_slopes,
+            in_full_precision,
+            moves_with_wrong_slope,
+        )
 
         experiment = in_full_precision(experiment)
-        demand_slopes(experiment)
-        for move, measured in slope_moves(experiment):
-            yield self._broken(experiment, move, measured)
+        demand_comparable_slopes(experiment)
+        for move, measured in moves_with_wrong_slope(experiment):
+            yield self._broken_slope(experiment, move, measured)
             return  # one cut shows in several blocks
 
-    def _broken(self, experiment: StepExperiment, move: "BlockMove", measured: float) -> BrokenRelation:
+    def _broken_slope(self, experiment: StepExperiment, move: "BlockMove", measured: float) -> BrokenRelation:
         from truestep.doctor.experiments.slopes import graph_cuts
 
         cuts = graph_cuts(experiment)

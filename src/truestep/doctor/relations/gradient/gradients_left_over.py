@@ -47,7 +47,7 @@ class GradientsLeftOver(StepRelation):
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Compare the gradients where those of before are cleared beforehand."""
         from truestep.doctor.experiments.changes import Change
-        from truestep.doctor.experiments.step_experiment import closures_compared
+        from truestep.doctor.experiments.step_experiment import compare_closure_calls
 
         tolerance = experiment.tolerance
         experiment.demand_effect()
@@ -56,11 +56,11 @@ class GradientsLeftOver(StepRelation):
                 "one optimizer steps more often than another, whose gradients may wait for its step"
             )
         apart, where = (
-            experiment.compared_step_by_step(Change(cleared=True)),
+            experiment.compare_step_by_step(Change(cleared=True)),
             "that were there before the batch",
         )
         if apart.difference <= max(tolerance, 1e-3) and experiment.base.calls_closure:
-            apart, where = closures_compared(experiment), "of a closure's first call in a step"
+            apart, where = compare_closure_calls(experiment), "of a closure's first call in a step"
         if apart.difference <= max(tolerance, 1e-3):
             return
         changes = "change its step" if where.endswith("batch") else "are part of its second call"

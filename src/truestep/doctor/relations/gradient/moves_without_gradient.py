@@ -40,12 +40,15 @@ class MovesWithoutGradient(StepRelation):
 
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Move layers without a gradient, and look at the loss."""
-        from truestep.doctor.experiments.still_layers import gets_no_gradient, moves_of_still_layers
+        from truestep.doctor.experiments.still_layers import (
+            has_step_without_gradients,
+            loss_changes_without_gradient,
+        )
 
         assert experiment.tolerance
-        if not gets_no_gradient(experiment):
+        if not has_step_without_gradients(experiment):
             experiment.demand_effect()
-        for layer, moved in moves_of_still_layers(experiment):
+        for layer, moved in loss_changes_without_gradient(experiment):
             message = (
                 f"{layer} is held by an optimizer and has no gradient in its step, though the loss changes by {moved:.2%} where "
                 "its weights change by 1%: it is never trained. Is it meant to stay as it was made?"

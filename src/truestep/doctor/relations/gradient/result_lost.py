@@ -69,9 +69,9 @@ class ResultLost(FollowedRelation):
             if each.rpartition(" ")[2] not in lines
         }
         if unread and not self.makes_a_difference(experiment, spoiled=tuple(unread)):
-            yield from self._told_values(experiment, unread)
+            yield from self._report_unread_values(experiment, unread)
 
-    def _told_values(
+    def _report_unread_values(
         self, experiment: StepExperiment, unread: dict[str, list[str]]
     ) -> Iterator[BrokenRelation]:
         """Yield each value; what parameters are used for alone is a risk, since they stay untrained."""

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from truestep.core.frames import line_of_user_code
-from truestep.doctor.relations.graph import nodes_behind
+from truestep.doctor.relations.graph import walk_graph_nodes
 from truestep.doctor.relations.trials.trial import Trials
-from truestep.doctor.runtime.operations import cuts_graph, watched_operation_name, watched_operation_tensors
+from truestep.doctor.runtime.operations import is_graph_cut, watched_operation_name, watched_operation_tensors
 
 _READS = frozenset({"item", "tolist", "numpy", "array", "float"})
 _GRADIENT = getattr(Tensor.grad, "__get__", None)
@@ -40,8 +40,8 @@ class GraphCuts(TorchFunctionMode):
         if func == _GRADIENT:  # what is there is asked for, nothing is computed
             return result
         reads = name in _READS and any(each.requires_grad for each in given)
-        if reads or (isinstance(result, Tensor) and cuts_graph(result, given)):
-            self._keep(name, given[0])
+        if reads or (isinstance(result, Tensor) and is_graph_cut(result, given)):
+            self._keep_cut(name, given[0])
         return result
 
     def gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,7 +58,7 @@ class GraphCuts(TorchFunctionMode):
         if (name, line) not in self.found and len(self.found) < _MOST_LINES:
             self.found.append((name, line))
 
-    def _keep(self, name: str, given: Tensor) -> None:
+    def _keep_cut(self, name: str, given: Tensor) -> None:
         line = line_of_user_code()
         if line is None:
             return
@@ -68,7 +68,7 @@ class GraphCuts(TorchFunctionMode):
 
 
 @dataclass(frozen=True)
-class Cuts:
+class LossGraphCuts:
     """Where a loss cuts its graph.
 
     Attributes:
@@ -80,7 +80,7 @@ class Cuts:
     is_meant: bool
 
 
-def cuts_of(trials: Trials) -> Cuts:
+def find_graph_cuts(trials: Trials) -> LossGraphCuts:
     """Return where the loss cuts its graph."""
     found = GraphCuts()
     meant: list[bool] = []
@@ -88,19 +88,19 @@ def cuts_of(trials: Trials) -> Cuts:
     def compute(batch: Any) -> None:
         with found:
             loss = trials.loss(batch)
-        own = inner_nodes(
+        own = non_leaf_nodes(
             [part for part in (loss, getattr(loss, "values", None)) if isinstance(part, Tensor)]
         )
-        meant.extend(bool(own & inner_nodes([each])) for each in found.detached)
+        meant.extend(bool(own & non_leaf_nodes([each])) for each in found.detached)
 
     trials.run(compute)
     told = ", ".join(f"{name} at {_short_place(line)}" for name, line in found.found)
-    return Cuts(told or None, bool(meant) and all(meant) and not found.is_hidden)
+    return LossGraphCuts(told or None, bool(meant) and all(meant) and not found.is_hidden)
 
 
-def inner_nodes(tensors: list[Tensor]) -> set[Any]:
+def non_leaf_nodes(tensors: list[Tensor]) -> set[Any]:
     """Return the nodes of graphs but for those of the leaves."""
-    return {node for node in nodes_behind(tensors) if not hasattr(node, "variable")}
+    return {node for node in walk_graph_nodes(tensors) if not hasattr(node, "variable")}
 
 
 def _short_place(line: str) -> str:

@@ -19,10 +19,12 @@ _UNIT = "relative change of the gradient"
 _USED = re.compile(r"mask|weight|label|target|input|image|token|ids|length|^\[?\d*\]?$|\b[xy]\b", re.I)
 
 
-def items(trials: Trials) -> Iterator[Verdict]:
+def item_verdicts(trials: Trials) -> Iterator[Verdict]:
     """Each item of the batch is used: made the same for all examples, or given to others, it changes the gradient."""
     varying = [
-        item for item in trials.examples.items if _is_numbers(trials, item) and trials.examples.varies(item)
+        item
+        for item in trials.examples.items
+        if _is_numeric_item(trials, item) and trials.examples.varies(item)
     ]
     used = []
     for item in varying:
@@ -32,16 +34,16 @@ def items(trials: Trials) -> Iterator[Verdict]:
         elif (other := _change_by_other_labels(trials, item)) > trials.tolerance:
             yield Verdict(_item_name(item), "held", expected=0.0, found=other, unit=_UNIT, is_other=True)
         else:
-            yield _unused(trials, item, change)
+            yield _unused_item_verdict(trials, item, change)
     for number, (item, change) in enumerate(used):
         # the first given to others is the others given to others
-        yield _exchanged(trials, item, change, alone=number == 0)
+        yield _exchanged_item_verdict(trials, item, change, alone=number == 0)
     left = [item for item in trials.examples.items if item not in varying]
     for item in left:
         yield Verdict(_item_name(item), "not tried", "it holds no numbers, or the same for all examples")
 
 
-def _unused(trials: Trials, item: str, change: float) -> Verdict:
+def _unused_item_verdict(trials: Trials, item: str, change: float) -> Verdict:
     outcome: RelationOutcome = "broken" if _is_meant_to_be_used(trials, item) else "question"
     why = (
         "made the same for all examples it changes nothing: the loss does not use it, or its effect is cut off. Use it in "
@@ -63,7 +65,7 @@ def _largest_change(trials: Trials, batches: Callable[[], Iterable[Any]]) -> flo
     for seed in seeds:
         with trials.other_noise(seed):
             for batch in batches():
-                change = max(change, _change(trials, trials.gradients(batch, trials.examples.count)))
+                change = max(change, _relative_change(trials, trials.gradients(batch, trials.examples.count)))
                 if change > trials.tolerance:
                     return change
         if seed == SEED and trials.draws:
@@ -77,23 +79,23 @@ def _change_by_other_labels(trials: Trials, item: str) -> float:
     for value in trials.examples.absent_numbers(item):
         outcome = trials.attempt(trials.examples.filled(item, value), trials.examples.count)
         # who refuses a number has looked at it
-        change = max(change, 1.0 if isinstance(outcome, str) else _change(trials, outcome))
+        change = max(change, 1.0 if isinstance(outcome, str) else _relative_change(trials, outcome))
         if change > trials.tolerance:
             break
     return change
 
 
-def _exchanged(trials: Trials, item: str, change: float, *, alone: bool) -> Verdict:
+def _exchanged_item_verdict(trials: Trials, item: str, change: float, *, alone: bool) -> Verdict:
     """Say whether it matters which example the values of an item belong to."""
     if not alone:
-        exchanged = _largest_change(trials, lambda: [trials.examples.exchanged(item)])
+        exchanged = _largest_change(trials, lambda: [trials.examples.with_exchanged_item(item)])
         if exchanged <= trials.tolerance:
-            return _unpaired(trials, item, exchanged)
+            return _unpaired_item_verdict(trials, item, exchanged)
         change = min(change, exchanged)
     return Verdict(_item_name(item), "held", expected=0.0, found=change, unit=_UNIT, is_other=True)
 
 
-def _unpaired(trials: Trials, item: str, change: float) -> Verdict:
+def _unpaired_item_verdict(trials: Trials, item: str, change: float) -> Verdict:
     if trials.once("halves", halves).outcome == "held":
         why = "given to other examples it changes nothing. That is right if the items of a batch are independent of each other"
         return Verdict(
@@ -113,14 +115,14 @@ def _unpaired(trials: Trials, item: str, change: float) -> Verdict:
     )
 
 
-def _change(trials: Trials, outcome: TrialOutcome) -> float:
+def _relative_change(trials: Trials, outcome: TrialOutcome) -> float:
     compared = trials.compare(outcome.gradients, trials.whole.gradients)
     # a gradient that vanishes everywhere can't show what the loss shows
     moved = abs(outcome.value - trials.whole.value) / (abs(trials.whole.value) or 1.0)
     return max(compared.difference, moved)
 
 
-def _is_numbers(trials: Trials, item: str) -> bool:
+def _is_numeric_item(trials: Trials, item: str) -> bool:
     leaf = trials.examples.leaves[item]
     if isinstance(leaf, np.ndarray):
         return leaf.dtype.kind in "biufc"

@@ -9,12 +9,12 @@ from typing import Any
 from torch import nn
 
 from truestep.core.frames import is_library_file
-from truestep.core.modules import module_of
+from truestep.core.modules import original_module
 
 _DEEPEST = 4
 
 
-def modules_named_by(function: Any) -> list[nn.Module]:
+def modules_referenced_by(function: Any) -> list[nn.Module]:
     """Return the modules that a function names, as far as names lead to them."""
     found: dict[int, nn.Module] = {}
     seen: set[int] = set()
@@ -25,13 +25,13 @@ def modules_named_by(function: Any) -> list[nn.Module]:
             continue
         seen.add(id(value))
         if isinstance(value, nn.Module) or (not callable(value) and hasattr(value, "module")):
-            module = module_of(value)
+            module = original_module(value)
             found |= {} if module is None else {id(module): module}
-        waiting += [(each, depth + 1) for each in _named(value)]
+        waiting += [(each, depth + 1) for each in _referenced_values(value)]
     return list(found.values())
 
 
-def _named(value: Any) -> Iterator[Any]:
+def _referenced_values(value: Any) -> Iterator[Any]:
     if isinstance(value, functools.partial):
         yield from (value.func, *value.args, *value.keywords.values())
     elif isinstance(value, MethodType):
@@ -39,9 +39,11 @@ def _named(value: Any) -> Iterator[Any]:
     elif isinstance(value, FunctionType):
         if not is_library_file(value.__code__.co_filename):
             yield from (
-                value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__
+                value.__globals__[name]
+                for name in _names_in_code(value.__code__)
+                if name in value.__globals__
             )
-            yield from (cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell))
+            yield from (cell.cell_contents for cell in value.__closure__ or () if _is_cell_filled(cell))
             yield from value.__defaults__ or ()
     elif isinstance(value, (list, tuple)):
         yield from value[:100]
@@ -55,13 +57,13 @@ def _named(value: Any) -> Iterator[Any]:
             yield call
 
 
-def _names(code: CodeType) -> set[str]:
+def _names_in_code(code: CodeType) -> set[str]:
     """Return the names that a function uses, and those of the functions within it."""
     inner = [each for each in code.co_consts if isinstance(each, CodeType)]
-    return {*code.co_names, *(name for each in inner for name in _names(each))}
+    return {*code.co_names, *(name for each in inner for name in _names_in_code(each))}
 
 
-def _is_filled(cell: Any) -> bool:
+def _is_cell_filled(cell: Any) -> bool:
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch
 
-from truestep.doctor.relations.gradients import GradientComparison, added_gradients, halves_combined
+from truestep.doctor.relations.gradients import GradientComparison, add_gradients, compare_with_halves
 from truestep.doctor.relations.trials.trial import Trials
 from truestep.doctor.relations.verdict import RelationOutcome, Verdict
 
@@ -25,9 +25,9 @@ def permuted(trials: Trials) -> Verdict:
     other = trials.gradients(trials.examples.permuted(), trials.examples.count)
     compared = trials.compare(other.gradients, trials.whole.gradients)
     if compared.difference <= trials.tolerance:
-        return _of_difference("permuted", "held", compared)
+        return _difference_verdict("permuted", "held", compared)
     mixing = trials.mixing()
-    return _of_difference(
+    return _difference_verdict(
         "permuted",
         "broken",
         compared,
@@ -44,25 +44,25 @@ def halves(trials: Trials) -> Verdict:
     first, second = (
         trials.gradients(half, trials.examples.count).gradients for half in trials.examples.halves()
     )
-    compared = halves_combined(first, second, trials.whole.gradients, least_share=trials.least_share)
+    compared = compare_with_halves(first, second, trials.whole.gradients, least_share=trials.least_share)
     if compared.difference <= trials.tolerance:
-        return _of_difference("halves", "held", compared)
-    return _mixed("halves", compared, trials)
+        return _difference_verdict("halves", "held", compared)
+    return _mixing_verdict("halves", compared, trials)
 
 
-def _mixed(relation: str, compared: GradientComparison, trials: Trials) -> Verdict:
+def _mixing_verdict(relation: str, compared: GradientComparison, trials: Trials) -> Verdict:
     """Return the verdict where an example's gradient depends on the others: a mistake, or right under a meaning."""
     mixing = trials.mixing()
     if mixing is None:
-        return _of_difference(relation, "question", compared, _NO_MEAN)
+        return _difference_verdict(relation, "question", compared, _NO_MEAN)
     if mixing.meaning:
         why = f"the examples mix. That is right if {mixing.meaning}; micro-batches then give another gradient"
-        return _of_difference(relation, "question", compared, why, str(mixing))
+        return _difference_verdict(relation, "question", compared, why, str(mixing))
     why = (
         "an example's gradient depends on which others are in the batch. Give both sides of an operation one shape, such as "
         "(batch,) and not (batch, 1), and let softmax, attention and norms run along other dimensions than the examples'"
     )
-    return _of_difference(relation, "broken", compared, why, str(mixing))
+    return _difference_verdict(relation, "broken", compared, why, str(mixing))
 
 
 def twice(trials: Trials) -> Verdict:
@@ -70,7 +70,7 @@ def twice(trials: Trials) -> Verdict:
     examples = trials.examples
     found = trials.attempt(examples.twice(), 2 * examples.count)
     if isinstance(found, str):
-        return _fails("twice", found, "twice as many examples")
+        return _failure_verdict("twice", found, "twice as many examples")
     compared = trials.compare(found.gradients, trials.whole.gradients)
     if compared.difference <= trials.tolerance:
         return Verdict("twice", "held", expected=1, found=compared.factor or 1, unit="factor of the gradient")
@@ -89,12 +89,12 @@ def twice(trials: Trials) -> Verdict:
             place=place,
         )
     if mixing and mixing.meaning:
-        return _of_difference("twice", "question", compared, f"right if {mixing.meaning}", place)
+        return _difference_verdict("twice", "question", compared, f"right if {mixing.meaning}", place)
     why = (
         "one part of the loss grows with the number of examples and another does not, so their balance depends on the batch "
         "size. Write a mean over the examples in each term"
     )
-    return _of_difference("twice", "broken", compared, why, place)
+    return _difference_verdict("twice", "broken", compared, why, place)
 
 
 def one(trials: Trials) -> Verdict:
@@ -102,21 +102,21 @@ def one(trials: Trials) -> Verdict:
     examples = trials.examples
     alone = trials.attempt(examples.one(), 1)
     if isinstance(alone, str):
-        return _fails("one", alone, "one example")
+        return _failure_verdict("one", alone, "one example")
     grows = trials.once("twice", twice)
     if trials.once("halves", halves).outcome != "held" or (grows.outcome != "held" and not grows.expected):
         return Verdict("one", "held", "it runs; what it gives is not compared, as the examples mix")
     pair = trials.gradients(examples.take([0, 0]), 2)
     compared = trials.compare(alone.gradients, pair.gradients)
     if compared.difference <= trials.tolerance:
-        return _of_difference("one", "held", compared)
+        return _difference_verdict("one", "held", compared)
     if grows.outcome != "held" and compared.factor:
         return Verdict("one", "held", _BUT_FOR_FACTOR)
     why = (
         "one example alone gives another gradient than the same example twice. Often squeeze() without a dimension takes the "
         "examples' away: write squeeze(-1)"
     )
-    return _of_difference("one", "broken", compared, why)
+    return _difference_verdict("one", "broken", compared, why)
 
 
 def changed(trials: Trials) -> Verdict:
@@ -158,20 +158,20 @@ def micro_batches(trials: Trials) -> Verdict:
     for rows in (range(cut), range(cut, examples.count)):
         outcome = trials.attempt(examples.take(rows), len(rows))
         if isinstance(outcome, str):
-            return _fails(name, outcome, f"{len(rows)} examples")
+            return _failure_verdict(name, outcome, f"{len(rows)} examples")
         found.append(outcome.gradients)
     whole = trials.whole.gradients
-    compared = halves_combined(found[0], found[1], whole, least_share=trials.least_share)
+    compared = compare_with_halves(found[0], found[1], whole, least_share=trials.least_share)
     if compared.difference > trials.tolerance and trials.once("twice", twice).outcome != "held":
-        compared = trials.compare(added_gradients(found[0], found[1]), whole)  # of a sum
+        compared = trials.compare(add_gradients(found[0], found[1]), whole)  # of a sum
         if compared.factor:
             return Verdict(name, "held", _BUT_FOR_FACTOR)
     if compared.difference <= trials.tolerance:
-        return _of_difference(name, "held", compared)
+        return _difference_verdict(name, "held", compared)
     if not _is_mean_however_halved(trials):
-        return _of_difference(name, "question", compared, _NO_MEAN)
+        return _difference_verdict(name, "question", compared, _NO_MEAN)
     why = "the loss computes something else for another number of examples; look for a batch size that is written down"
-    return _of_difference(name, "broken", compared, why)
+    return _difference_verdict(name, "broken", compared, why)
 
 
 def _is_mean_however_halved(trials: Trials) -> bool:
@@ -185,13 +185,13 @@ def _is_mean_however_halved(trials: Trials) -> bool:
             trials.gradients(examples.take([*each, *each, *rest]), examples.count).gradients
             for each in (first, second)
         )
-        compared = halves_combined(a, b, trials.whole.gradients, least_share=trials.least_share)
+        compared = compare_with_halves(a, b, trials.whole.gradients, least_share=trials.least_share)
         if compared.difference > trials.tolerance:
             return False
     return True
 
 
-def _fails(relation: str, error: str, given: str) -> Verdict:
+def _failure_verdict(relation: str, error: str, given: str) -> Verdict:
     return Verdict(
         relation,
         "broken",
@@ -200,7 +200,7 @@ def _fails(relation: str, error: str, given: str) -> Verdict:
     )
 
 
-def _of_difference(
+def _difference_verdict(
     relation: str,
     outcome: RelationOutcome,
     compared: GradientComparison,

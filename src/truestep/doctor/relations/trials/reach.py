@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.core.wording import counted
-from truestep.doctor.relations.trials.cuts import cuts_of
-from truestep.doctor.relations.trials.slopes import CUT_BY_MEANING, weights_size
+from truestep.core.wording import plural
+from truestep.doctor.relations.trials.cuts import find_graph_cuts
+from truestep.doctor.relations.trials.slopes import CUT_BY_MEANING, weights_norm
 from truestep.doctor.relations.trials.trial import Trials
 from truestep.doctor.relations.verdict import Verdict
 
@@ -30,34 +30,34 @@ def moving(trials: Trials) -> Verdict:
     still = {
         name: where
         for name, each in trials.whole.gradients.items()
-        if (where := _still(trials, name, each)) is not None
+        if (where := _zero_gradient_mask(trials, name, each)) is not None
     }
     if not still:
         return Verdict(
-            "moving", "held", f"each of {counted(len(trials.whole.gradients), 'parameter')} has a gradient"
+            "moving", "held", f"each of {plural(len(trials.whole.gradients), 'parameter')} has a gradient"
         )
     if trials.is_coarse:
         return Verdict("moving", "not tried", "the loss computes in half precision")
-    found = _move(trials, still)
-    if found <= _least(trials):
+    found = _relative_loss_move(trials, still)
+    if found <= _least_move(trials):
         why = f"{_listed(list(still))}: without a gradient in part or in whole, and moving that part changes nothing"
         return Verdict("moving", "held", why, expected=0.0, found=found, unit=_UNIT)
     moves = {
         name: move
         for name in list(still)[:_MOST_TRIED]
-        if (move := _move(trials, {name: still[name]})) > _least(trials)
+        if (move := _relative_loss_move(trials, {name: still[name]})) > _least_move(trials)
     }
     why = (
         f"{_listed(list(moves) or list(still))}: moving it changes the loss, and no gradient reaches it, or a part of it, which is "
         "never trained. Leave out detach(), no_grad(), .data or numpy() between it and the loss"
     )
     found = max(moves.values(), default=found)
-    cuts = cuts_of(trials)
+    cuts = find_graph_cuts(trials)
     verdict = Verdict("moving", "broken", why, expected=0.0, found=found, unit=_UNIT, place=cuts.place)
     return replace(verdict, outcome="question", why=CUT_BY_MEANING) if cuts.is_meant else verdict
 
 
-def _still(trials: Trials, name: str, gradient: Tensor | None) -> Tensor | None:
+def _zero_gradient_mask(trials: Trials, name: str, gradient: Tensor | None) -> Tensor | None:
     """Return where a parameter has no gradient, None where all of it has one."""
     if gradient is None:
         return torch.ones_like(trials.trained.parameters[name], dtype=torch.bool)
@@ -65,18 +65,18 @@ def _still(trials: Trials, name: str, gradient: Tensor | None) -> Tensor | None:
     return where if bool(where.any()) else None
 
 
-def _least(trials: Trials) -> float:
+def _least_move(trials: Trials) -> float:
     return max(_LEAST_MOVE, _ROUNDINGS * trials.rounding)
 
 
-def _move(trials: Trials, parts: dict[str, Tensor]) -> float:
+def _relative_loss_move(trials: Trials, parts: dict[str, Tensor]) -> float:
     """Return how much the loss moves with these parts of parameters, the least of two steps taken for one size."""
     drawn = torch.Generator().manual_seed(_SEED)
     directions = {}
     for name, where in parts.items():
         parameter = trials.trained.parameters[name]
         noise = torch.randn(parameter.shape, generator=drawn, dtype=torch.float32)
-        step = noise.to(parameter) * weights_size(trials, [name]) / max(float(noise.norm()), 1e-6)
+        step = noise.to(parameter) * weights_norm(trials, [name]) / max(float(noise.norm()), 1e-6)
         directions[name] = _SHIFT * step * where
     moves = []
     for factor in (1.0, _SMALLER):
@@ -93,12 +93,12 @@ def trained(trials: Trials) -> Verdict:
     reached = {key for key in trials.whole.reached if key not in known}
     missing: dict[int, str] = {}
     for module in trials.outermost:
-        own = dict(_owned(module))
+        own = dict(_named_module_parameters(module))
         others = {
             key
             for other in trials.outermost
-            if other is not module and not known & {key for key, _ in _owned(other)}
-            for key, _ in _owned(other)
+            if other is not module and not known & {key for key, _ in _named_module_parameters(other)}
+            for key, _ in _named_module_parameters(other)
         }
         if known & own.keys():
             missing |= {key: own[key] for key in reached & own.keys() - others}
@@ -115,7 +115,7 @@ def trained(trials: Trials) -> Verdict:
     )
 
 
-def _owned(owner: Any, name: str = "", depth: int = 0) -> Iterator[tuple[int, str]]:
+def _named_module_parameters(owner: Any, name: str = "", depth: int = 0) -> Iterator[tuple[int, str]]:
     """Yield the parameters of a module by identity with their names, also those of layers that a list of its own holds."""
     if isinstance(owner, nn.Module):
         for key, parameter in owner.named_parameters():
@@ -123,12 +123,14 @@ def _owned(owner: Any, name: str = "", depth: int = 0) -> Iterator[tuple[int, st
         for path, part in owner.named_modules():
             for key, value in vars(part).items():
                 if not key.startswith("_") and isinstance(value, (list, tuple, dict)):
-                    yield from _owned(value, f"{name}.{path}.{key}".replace("..", ".").strip("."), depth + 1)
+                    yield from _named_module_parameters(
+                        value, f"{name}.{path}.{key}".replace("..", ".").strip("."), depth + 1
+                    )
     elif isinstance(owner, Tensor):
         yield id(owner), name
     elif isinstance(owner, (list, tuple, dict)) and depth < 4:
         for place, value in owner.items() if isinstance(owner, dict) else enumerate(owner):
-            yield from _owned(value, f"{name}[{place!r}]", depth + 1)
+            yield from _named_module_parameters(value, f"{name}[{place!r}]", depth + 1)
 
 
 def _listed(names: list[str]) -> str:

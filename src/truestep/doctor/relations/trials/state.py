@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
-from truestep.core.tensor_bytes import times_written
+from truestep.core.tensor_bytes import tensor_version
 
 
 class _KeptTensor(NamedTuple):
@@ -46,12 +46,12 @@ class KeptState:
         """Keep a module and its parts, those that are not kept yet."""
         for part in module.modules():
             if id(part) not in self._modules and not isinstance(part, torch.jit.ScriptModule):
-                self._modules[id(part)] = part, _attributes(part)
+                self._modules[id(part)] = part, _module_attributes(part)
                 for each in (*part._parameters.values(), *part._buffers.values()):
                     if each is not None:
                         self._keep_tensor(each)
 
-    def as_it_is_now(self) -> "KeptState":
+    def current_state(self) -> "KeptState":
         """Return what the same modules and parameters are now."""
         return KeptState([each.tensor for each in self._tensors.values()], self.modules)
 
@@ -60,7 +60,7 @@ class KeptState:
         for module, attributes in self._modules.values():
             _set_attributes(module, attributes)
         for kept in self._tensors.values():
-            _put_back(kept)
+            _put_back_tensor(kept)
 
     def put_back_buffers_of(self, module: nn.Module) -> None:
         """Put back which tensors a module's buffers are, where others were assigned."""
@@ -75,19 +75,19 @@ class KeptState:
             self._tensors[id(tensor)] = _KeptTensor(
                 tensor,
                 tensor.detach().clone(),
-                times_written(tensor),
+                tensor_version(tensor),
                 tensor.requires_grad,
                 gradient,
                 None if gradient is None else gradient.detach().clone(),
             )
 
 
-def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
+def _module_attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
     """Return a module's attributes, with the members of its dicts: parameters, buffers, parts, hooks."""
-    return {name: (value, _members(value)) for name, value in vars(module).items()}
+    return {name: (value, _copy_of_container(value)) for name, value in vars(module).items()}
 
 
-def _members(value: Any) -> Any:
+def _copy_of_container(value: Any) -> Any:
     return value.copy() if isinstance(value, (dict, set, list)) else None
 
 
@@ -104,7 +104,7 @@ def _set_attributes(module: nn.Module, attributes: dict[str, tuple[Any, Any]]) -
 
 def _set_members(value: Any, members: Any) -> None:
     same = len(value) == len(members) and all(
-        first is second for first, second in zip(_flat(value), _flat(members), strict=True)
+        first is second for first, second in zip(_flat_members(value), _flat_members(members), strict=True)
     )
     if not same:
         value.clear()
@@ -112,11 +112,11 @@ def _set_members(value: Any, members: Any) -> None:
         fill(members)
 
 
-def _flat(value: Any) -> list[Any]:
+def _flat_members(value: Any) -> list[Any]:
     return [each for pair in value.items() for each in pair] if isinstance(value, dict) else list(value)
 
 
-def _put_back(kept: _KeptTensor) -> None:
+def _put_back_tensor(kept: _KeptTensor) -> None:
     tensor = kept.tensor
     if tensor.is_leaf and tensor.requires_grad is not kept.needs_gradient:
         tensor.requires_grad_(kept.needs_gradient)

@@ -27,8 +27,8 @@ RELATIONS = (
     TriedRelation("one", order.one, of_split=True),
     TriedRelation("changed", order.changed, of_split=True),
     TriedRelation("micro-batches", order.micro_batches, of_split=True),
-    TriedRelation("item", items.items),
-    TriedRelation("slope", slopes.slopes),
+    TriedRelation("item", items.item_verdicts),
+    TriedRelation("slope", slopes.slope_verdicts),
     TriedRelation("moving", reach.moving),
     TriedRelation("trained", reach.trained),
     TriedRelation("padding", tokens.padding),
@@ -47,11 +47,11 @@ def tried_relations(trials: Trials, *, decomposable: bool, causal: bool) -> Iter
         elif relation.of_causal and not causal:
             yield Verdict(relation.name, "not tried", _NOT_CAUSAL)
         else:
-            yield from _tried(relation, trials)
+            yield from _try_relation(relation, trials)
 
 
-def _tried(relation: TriedRelation, trials: Trials) -> Iterator[Verdict]:
-    found = _verdicts(relation, trials)
+def _try_relation(relation: TriedRelation, trials: Trials) -> Iterator[Verdict]:
+    found = _verdict_list(relation, trials)
     unclear = [each for each in found if each.outcome in ("broken", "question")]
     if not unclear or not trials.has_buffers:
         yield from found
@@ -59,19 +59,19 @@ def _tried(relation: TriedRelation, trials: Trials) -> Iterator[Verdict]:
     # running averages, codebooks and centres that a batch moves make its examples mix; that is what they are for
     trials.frozen = True
     try:
-        again = {each.relation: each for each in _verdicts(relation, trials)}
+        again = {each.relation: each for each in _verdict_list(relation, trials)}
     finally:
         trials.frozen = False
     for each in found:
         other = again.get(each.relation, each)
         better = each in unclear and other.outcome in ("held", "question") and other.outcome != each.outcome
-        yield _with_note(other) if better else each
+        yield _with_buffer_note(other) if better else each
 
 
-def _verdicts(relation: TriedRelation, trials: Trials) -> list[Verdict]:
+def _verdict_list(relation: TriedRelation, trials: Trials) -> list[Verdict]:
     found = relation.tried(trials)
     return [found] if isinstance(found, Verdict) else list(found)
 
 
-def _with_note(verdict: Verdict) -> Verdict:
+def _with_buffer_note(verdict: Verdict) -> Verdict:
     return replace(verdict, why=f"{_MOVING_BUFFERS}. {verdict.why}".strip(" ."))

@@ -45,32 +45,32 @@ def find_padding(examples: Examples) -> Sequences | str:
         if mask.ndim == 2 and _is_mask(name, mask):
             padding = padding_in_mask(name, mask)
             if padding is not None:
-                return _sequences(tensors, name, padding)
+                return _sequences_or_reason(tensors, name, padding)
     for name, lengths in tensors.items():
         longest = max((each.shape[1] for each in tensors.values() if each.ndim > 1), default=0)
         if _LENGTHS.search(name) and lengths.ndim == 1 and not lengths.is_floating_point():
             positions = torch.arange(longest, device=lengths.device)
-            return _sequences(tensors, None, positions >= lengths.unsqueeze(1))
+            return _sequences_or_reason(tensors, None, positions >= lengths.unsqueeze(1))
     return "no item of the batch is known as a mask or as lengths"
 
 
-def find_ends(examples: Examples) -> Sequences | str:
+def find_unmasked_padding(examples: Examples) -> Sequences | str:
     """Return the padding that no mask tells, or why none is known: behind the sequences stands one value, in each item.
 
     How long they are is told by numbers of the batch, or by whole numbers that occur behind the sequences alone.
     """
     leaves = {name: examples.leaves[name] for name in examples.items if examples.axes[name] == 0}
     tensors = {name: each for name, each in leaves.items() if isinstance(each, Tensor)}
-    for padding in (each for leaf in leaves.values() for each in _ends_told_by(leaf, tensors)):
-        found = _sequences(tensors, None, padding)
+    for padding in (each for leaf in leaves.values() for each in _padding_candidates(leaf, tensors)):
+        found = _sequences_or_reason(tensors, None, padding)
         if isinstance(found, Sequences) and all(
-            _is_one_value(tensors[each], padding) for each in found.items
+            _is_padded_with_one_value(tensors[each], padding) for each in found.items
         ):
             return found
     return "nothing tells where the sequences of the batch end"
 
 
-def _ends_told_by(leaf: Any, tensors: dict[str, Tensor]) -> Iterator[Tensor]:
+def _padding_candidates(leaf: Any, tensors: dict[str, Tensor]) -> Iterator[Tensor]:
     """Yield what may be padding by lengths, or by a whole number that stands behind the sequences and nowhere else."""
     if isinstance(leaf, (list, tuple)) and all(type(each) is int for each in leaf):
         leaf = torch.tensor(leaf)
@@ -89,7 +89,7 @@ def _ends_told_by(leaf: Any, tensors: dict[str, Tensor]) -> Iterator[Tensor]:
             yield behind
 
 
-def _is_one_value(leaf: Tensor, padding: Tensor) -> bool:
+def _is_padded_with_one_value(leaf: Tensor, padding: Tensor) -> bool:
     padded = leaf[padding.to(leaf.device)]
     return len(padded) >= _FEWEST_PADDED and bool((padded == padded[:1]).all())
 
@@ -113,7 +113,7 @@ def padding_in_mask(name: str, mask: Tensor) -> Tensor | None:
     return ~real if re.search(r"attention", name, re.I) else None
 
 
-def _sequences(tensors: dict[str, Tensor], mask: str | None, padding: Tensor) -> Sequences | str:
+def _sequences_or_reason(tensors: dict[str, Tensor], mask: str | None, padding: Tensor) -> Sequences | str:
     size = padding.shape[1]
     items = tuple(name for name, each in tensors.items() if each.ndim > 1 and each.shape[1] == size)
     if not set(items) - {mask}:
@@ -142,7 +142,7 @@ def padding(trials: Trials) -> Verdict:
 
 def _padding_without_mask(trials: Trials, why: str) -> Verdict:
     """More padding behind sequences whose ends the batch tells without a mask changes next to nothing, or is asked after."""
-    found = find_ends(trials.examples)
+    found = find_unmasked_padding(trials.examples)
     if isinstance(found, str):
         return Verdict("padding", "not tried", f"{why}, and {found}")
     longer = trials.attempt(_with_more_padding(trials.examples, found), trials.examples.count)
@@ -182,7 +182,7 @@ def with_other_padding(examples: Examples, names: tuple[str, ...]) -> Any:
     assert isinstance(found, Sequences)
     padded = found.padding
 
-    def other(_name: str, leaf: Tensor) -> Tensor:
+    def pad_with_real_value(_name: str, leaf: Tensor) -> Tensor:
         start = (~padded).long().argmax(1)
         rows = torch.arange(len(leaf), device=leaf.device)
         value = leaf[rows, start.to(leaf.device)].unsqueeze(1).expand_as(leaf)
@@ -190,12 +190,12 @@ def with_other_padding(examples: Examples, names: tuple[str, ...]) -> Any:
         where = padded.to(leaf.device).reshape(*padded.shape, *[1] * (leaf.ndim - 2))
         return torch.where(where, value, leaf)
 
-    return _altered(examples, names, other)
+    return _alter_items(examples, names, pad_with_real_value)
 
 
-def with_longer_ends(examples: Examples) -> Any:
+def with_longer_padding(examples: Examples) -> Any:
     """Return the batch with more of the padding that no mask tells."""
-    found = find_ends(examples)
+    found = find_unmasked_padding(examples)
     assert isinstance(found, Sequences)
     return _with_more_padding(examples, found)
 
@@ -204,14 +204,14 @@ def _with_more_padding(examples: Examples, found: Sequences) -> Any:
     """Return the batch with more positions behind, that hold what a padded one holds."""
     row, position = (int(each[0]) for each in found.padding.nonzero(as_tuple=True))
 
-    def longer(_name: str, leaf: Tensor) -> Tensor:
+    def extend_padding(_name: str, leaf: Tensor) -> Tensor:
         value = leaf[row, position].expand(leaf.shape[0], MORE_POSITIONS, *leaf.shape[2:])
         return torch.cat([leaf, value], 1)
 
-    return _altered(examples, found.items, longer)
+    return _alter_items(examples, found.items, extend_padding)
 
 
-def _altered(examples: Examples, names: tuple[str, ...], change: Callable[[str, Tensor], Tensor]) -> Any:
+def _alter_items(examples: Examples, names: tuple[str, ...], change: Callable[[str, Tensor], Tensor]) -> Any:
     return examples.with_leaves(
         lambda name: change(name, examples.copy_of(name)) if name in names else examples.copy_of(name)
     )
@@ -227,7 +227,7 @@ def later(trials: Trials) -> Verdict:
     if not items or trials.examples.count < 2:
         return Verdict("later", "not tried", "no item of the batch has the tokens' positions")
     cut = values.shape[1] // 2 + 1
-    batch = _altered(
+    batch = _alter_items(
         trials.examples, items, lambda _, leaf: torch.cat([leaf[:, :cut], leaf.roll(1, 0)[:, cut:]], 1)
     )
     outcome = trials.gradients(batch, trials.examples.count)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from truestep.core.errors import OptionError
-from truestep.core.modules import module_of
+from truestep.core.modules import original_module
 from truestep.core.wording import a_type
 
 _WRITE = "give a module, its parameters, an optimizer or a learner: ts.relations(loss, batch, trains=net)"
@@ -23,7 +23,7 @@ class Trained:
     modules: dict[str, nn.Module]
 
 
-def trained_of(trains: Any) -> Trained:
+def find_trained(trains: Any) -> Trained:
     """Return what is trained.
 
     Raises:
@@ -31,7 +31,7 @@ def trained_of(trains: Any) -> Trained:
     """
     modules: dict[str, nn.Module] = {}
     parameters: dict[str, Tensor] = {}
-    for name, part in _parts(trains):
+    for name, part in _named_parts(trains):
         if isinstance(part, nn.Module):
             modules[name] = part
             found = [(f"{name}.{key}" if name else key, each) for key, each in part.named_parameters()]
@@ -53,24 +53,24 @@ def trained_of(trains: Any) -> Trained:
     return Trained(kept, modules)
 
 
-def _parts(trains: Any) -> Iterator[tuple[str, Any]]:
+def _named_parts(trains: Any) -> Iterator[tuple[str, Any]]:
     """Yield the modules and parameters that were given, with names."""
-    module = module_of(trains)
+    module = original_module(trains)
     if module is not None:
         yield "", module
     elif isinstance(groups := getattr(trains, "param_groups", None), list):
-        yield from _parts([each for group in groups for each in group["params"]])
+        yield from _named_parts([each for group in groups for each in group["params"]])
     elif isinstance(trains, Tensor):
         yield "parameter 0", trains
     elif isinstance(trains, dict):
-        yield from _parts(trains["params"] if "params" in trains else trains.items())
+        yield from _named_parts(trains["params"] if "params" in trains else trains.items())
     elif isinstance(trains, Iterable) and not isinstance(trains, str):
-        yield from _members(trains)
+        yield from _named_members(trains)
     else:
         raise OptionError(f"ts.relations(trains=...) was given {a_type(trains)}; {_WRITE}.")
 
 
-def _members(members: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+def _named_members(members: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     for number, each in enumerate(members):
         if isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str):
             name, part = each
@@ -78,13 +78,13 @@ def _members(members: Iterable[Any]) -> Iterator[tuple[str, Any]]:
             part, name = each, f"parameter {number}"
         if isinstance(part, Tensor):
             yield name, part
-        elif (module := module_of(part)) is not None:
+        elif (module := original_module(part)) is not None:
             yield name if name != f"parameter {number}" else f"[{number}]", module
         else:
-            yield from _parts(part)
+            yield from _named_parts(part)
 
 
-def with_names(trained: Trained, modules: Iterable[nn.Module]) -> Trained:
+def with_module_names(trained: Trained, modules: Iterable[nn.Module]) -> Trained:
     """Return what is trained with the names that parameters given by themselves have in one of these modules."""
     known = {id(each): name for module in modules for name, each in module.named_parameters()}
     names = [known.get(id(each), name) for name, each in trained.parameters.items()]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from truestep.core.errors import LossError
-from truestep.core.random_streams import host_random_streams, set_host_random_streams
+from truestep.core.random_streams import host_rng_states, set_host_rng_states
 from truestep.core.wording import a_type
 from truestep.doctor.relations.examples import Examples
 from truestep.doctor.relations.gradients import (
@@ -25,14 +25,14 @@ from truestep.doctor.relations.gradients import (
     Gradients,
     compare_gradients,
     gradient_tolerance,
-    merged_twins,
+    merge_shared_gradients,
 )
-from truestep.doctor.relations.graph import nodes_behind
-from truestep.doctor.relations.mixing import Mixing, RowRecord, distinct_count, first_mixing
+from truestep.doctor.relations.graph import walk_graph_nodes
+from truestep.doctor.relations.mixing import Mixing, RowSumRecorder, distinct_batch_size, first_mixing
 from truestep.doctor.relations.noise import SEED, SymmetricNoise
-from truestep.doctor.relations.trials.named import modules_named_by
+from truestep.doctor.relations.trials.named import modules_referenced_by
 from truestep.doctor.relations.trials.state import KeptState
-from truestep.doctor.relations.trials.trained import Trained, with_names
+from truestep.doctor.relations.trials.trained import Trained, with_module_names
 from truestep.doctor.relations.verdict import Verdict
 
 _HALF_PRECISION = 1e-4  # the rounding of float16 and bfloat16 is above, that of float32 far below
@@ -77,9 +77,9 @@ class Trials:
         self.draws = False
         self.rounding = 0.0
         self.has_buffers = False
-        self._random_states = host_random_streams()  # what is imported late may draw, too
+        self._random_states = host_rng_states()  # what is imported late may draw, too
         self._found = KeptState(
-            trained.parameters.values(), [*trained.modules.values(), *modules_named_by(loss)]
+            trained.parameters.values(), [*trained.modules.values(), *modules_referenced_by(loss)]
         )
         self._start = self._found
         self._whole: dict[tuple[bool, int], TrialOutcome] = {}
@@ -92,10 +92,10 @@ class Trials:
     def begin(self) -> None:
         """Compute the loss once, so that what it makes late is made, and twice more, to see what repeats."""
         with self._keeping_called_modules():
-            self._compute(self.examples.fresh(), self.examples.count)
-        self._start = self._found.as_it_is_now()
+            self._loss_and_gradients(self.examples.fresh(), self.examples.count)
+        self._start = self._found.current_state()
         self.has_buffers = bool(self._start.buffers)
-        self.trained = with_names(self.trained, self.outermost)
+        self.trained = with_module_names(self.trained, self.outermost)
         self.hooked = tuple(name for name, each in self.trained.parameters.items() if each._backward_hooks)
         again = self.gradients(self.examples.fresh(), self.examples.count)
         self.repeated = compare_gradients(again.gradients, self.whole.gradients).difference
@@ -103,7 +103,7 @@ class Trials:
     def end(self) -> None:
         """Leave everything as it was found."""
         self._found.put_back()
-        set_host_random_streams(self._random_states)
+        set_host_rng_states(self._random_states)
 
     @property
     def whole(self) -> TrialOutcome:
@@ -139,12 +139,14 @@ class Trials:
 
     def gradients(self, batch: Any, count: int) -> TrialOutcome:
         """Return the loss and the gradients on a batch of so many examples."""
-        found: TrialOutcome = self._trial(batch, count, lambda: self._compute(batch, count))
+        found: TrialOutcome = self._run_trial(batch, count, lambda: self._loss_and_gradients(batch, count))
         return found
 
     def value(self, batch: Any, count: int) -> float:
         """Return the loss on a batch of so many examples."""
-        found: float = self._trial(batch, count, lambda: _scalar(_values(self.loss(batch))).item())
+        found: float = self._run_trial(
+            batch, count, lambda: _scalar_loss(_loss_values(self.loss(batch))).item()
+        )
         return found
 
     def attempt(self, batch: Any, count: int) -> "TrialOutcome | str":
@@ -157,7 +159,7 @@ class Trials:
 
     def run(self, compute: Callable[[Any], object]) -> None:
         """Compute something on the batch, and put everything back."""
-        self._trial(None, self.examples.count, lambda: compute(self.examples.fresh()))
+        self._run_trial(None, self.examples.count, lambda: compute(self.examples.fresh()))
 
     def once(self, relation: str, found: Callable[["Trials"], Verdict]) -> Verdict:
         """Return a verdict that several relations ask for."""
@@ -208,27 +210,27 @@ class Trials:
         sizes = [
             size for each in tensors for axis, size in enumerate(each.shape) if axis or size != whole.count
         ]
-        count = distinct_count(whole.count, sizes)
+        count = distinct_batch_size(whole.count, sizes)
         if count < 2:
             return None
         rows = list(range(count))
         frozen = self._start.buffers if self.frozen else ()
         records = []
         for changed in (rows, [0, 2 % count, *rows[2:]]):
-            batch, record = whole.take(changed), RowRecord(count, self.layer_names(), frozen=frozen)
+            batch, record = whole.take(changed), RowSumRecorder(count, self.layer_names(), frozen=frozen)
             try:
-                self._trial(batch, count, partial(self._recorded, batch, record))
+                self._run_trial(batch, count, partial(self._record_loss, batch, record))
             except Exception:  # noqa: BLE001  # the number of examples may be fixed in the user's code
                 return None
             records.append(record.calls_that_reach())
         return first_mixing(records[0], records[1], 1)
 
-    def _recorded(self, batch: Any, record: RowRecord) -> None:
+    def _record_loss(self, batch: Any, record: RowSumRecorder) -> None:
         with record:
-            loss = _scalar(_values(self.loss(batch)))
+            loss = _scalar_loss(_loss_values(self.loss(batch)))
         record.reaches([loss])
 
-    def _trial(self, batch: Any, count: int, compute: Callable[[], Any]) -> Any:
+    def _run_trial(self, batch: Any, count: int, compute: Callable[[], Any]) -> Any:
         buffers = self._start.buffers if self.frozen else ()
         tensors = self.trained.parameters.values()
         noise = SymmetricNoise(count, frozen=buffers, tensors=tensors, seed=self.seed)
@@ -248,22 +250,22 @@ class Trials:
             return
         handle = register_module_forward_hook(lambda module, *_: self._start.put_back_buffers_of(module))
         try:
-            with _hooks_unsaid():
+            with _without_hook_warnings():
                 yield
         finally:
             handle.remove()
 
-    def _compute(self, batch: Any, count: int) -> TrialOutcome:
-        given = _values(self.loss(batch))
-        loss = _scalar(given)
+    def _loss_and_gradients(self, batch: Any, count: int) -> TrialOutcome:
+        given = _loss_values(self.loss(batch))
+        loss = _scalar_loss(given)
         if not loss.requires_grad:
             raise LossError(
                 "The loss needs no gradient: nothing that is trained reaches it, or it was computed under no_grad."
             )
         reached = graph_leaves(loss)
         names = [name for name in self.trained.parameters if name not in self.hooked]
-        found = _gradients(loss, [self.trained.parameters[name] for name in names])
-        kept = merged_twins(
+        found = _compute_gradients(loss, [self.trained.parameters[name] for name in names])
+        kept = merge_shared_gradients(
             {name: None if each is None else each.detach() for name, each in zip(names, found, strict=True)},
             self.trained.parameters,
         )
@@ -282,14 +284,14 @@ class Trials:
         try:
             count = self.examples.count
             noise = SymmetricNoise(count, tensors=self.trained.parameters.values())
-            with noise, torch.enable_grad(), _hooks_unsaid():
+            with noise, torch.enable_grad(), _without_hook_warnings():
                 yield
         finally:
             handle.remove()
 
 
 @contextmanager
-def _hooks_unsaid() -> Iterator[None]:
+def _without_hook_warnings() -> Iterator[None]:
     """Have compiled modules not warn of hooks that are ours."""
     # put there by hand: `filterwarnings` would have warnings that were shown once come again
     about_hooks = re.compile(r"Using `torch\.compile\(module\)` when there are global hooks")
@@ -310,11 +312,11 @@ def _is_inside_another(module: nn.Module) -> bool:
 
 def graph_leaves(loss: Tensor) -> dict[int, Tensor]:
     """Return the leaves of a graph that need gradients."""
-    leaves = (getattr(node, "variable", None) for node in nodes_behind([loss]))
+    leaves = (getattr(node, "variable", None) for node in walk_graph_nodes([loss]))
     return {id(each): each for each in leaves if isinstance(each, Tensor)}
 
 
-def _gradients(loss: Tensor, parameters: list[Tensor]) -> list[Tensor | None]:
+def _compute_gradients(loss: Tensor, parameters: list[Tensor]) -> list[Tensor | None]:
     try:
         return list(torch.autograd.grad(loss, parameters, allow_unused=True))
     except RuntimeError as error:
@@ -327,7 +329,7 @@ def _gradients(loss: Tensor, parameters: list[Tensor]) -> list[Tensor | None]:
     return [each.grad for each in parameters]
 
 
-def _values(given: Any) -> Any:
+def _loss_values(given: Any) -> Any:
     """Return what a loss function gave: a tensor, or values with weights."""
     weights = getattr(given, "weights", None)
     values = getattr(given, "values", None) if hasattr(given, "weights") else given
@@ -341,6 +343,6 @@ def _values(given: Any) -> Any:
     )
 
 
-def _scalar(values: Any) -> Tensor:
+def _scalar_loss(values: Any) -> Tensor:
     scalar: Tensor = values if values.ndim == 0 else values.mean()
     return scalar

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from truestep.explainer.evidence import running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import torch_at_crash
+from truestep.explainer.values import torch_if_imported
 
 
 class NoInfChecks(Explainer):
@@ -37,7 +37,7 @@ class NoInfChecks(Explainer):
     not_in_a_log = "which parameters have no gradient"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        torch = torch_at_crash()
+        torch = torch_if_imported()
         for frame, name, value in crash.users_locals():
             if torch is None or not isinstance(value, torch.optim.Optimizer):
                 continue

@@ -4,16 +4,16 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
-from truestep.explainer.evidence import made_at_line, num_frozen, running_models
+from truestep.explainer.evidence import made_at_line_phrase, num_parameters_if_all_frozen, running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.origins import call_without_gradients, files_of_models
+from truestep.explainer.origins import files_defining_user_models, no_grad_function_of_value
 from truestep.explainer.source import (
-    EvidenceLine,
-    crashed_file_tree,
+    UserSourceLine,
     crashed_line_text,
     crashed_line_without_strings,
+    parse_crashed_file,
 )
-from truestep.explainer.values import torch_at_crash
+from truestep.explainer.values import torch_if_imported
 
 
 class LossWithoutGradFn(Explainer):
@@ -55,35 +55,38 @@ class LossWithoutGradFn(Explainer):
     not_in_a_log = "where the graph was cut: the lines between model and loss"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        torch = torch_at_crash()
+        torch = torch_if_imported()
         if not crash.is_live or torch is None:
             return {}
         if not torch.is_grad_enabled():
             return {"switched": "off"}
-        if name := _of_an_update(crash):
+        if name := _name_of_update_result(crash):
             return {"updated": name}
         for loss in crash.tensors:
-            if (off := call_without_gradients(crash, loss.name)) is not None:
+            if (off := no_grad_function_of_value(crash, loss.name)) is not None:
                 return {"loss": loss.name, "off": off}
         models = [*running_models(crash)]
-        frozen = next(((owner, num) for owner, model in models if (num := num_frozen(model))), None)
+        frozen = next(
+            ((owner, num) for owner, model in models if (num := num_parameters_if_all_frozen(model))), None
+        )
         if frozen is None:
-            return _cut_at(_cutting_line(crash, files_of_models(crash)))
+            return _graph_cut_facts(_last_graph_cutting_line(crash, files_defining_user_models(crash)))
         facts = {"owner": frozen[0], "num": str(frozen[1])}
         trains = next(
             (
                 name
                 for name, model in models
-                if not num_frozen(model) and next(iter(model.parameters()), None) is not None
+                if not num_parameters_if_all_frozen(model)
+                and next(iter(model.parameters()), None) is not None
             ),
             "",
         )
-        cut = _cutting_line(crash, ()) if trains else None
-        is_between = cut is not None and _is_given_on(crash, cut, frozen[0])
-        return facts | ({"trains": trains, **_cut_at(cut)} if is_between else {})
+        cut = _last_graph_cutting_line(crash, ()) if trains else None
+        is_between = cut is not None and _is_cut_value_passed_to_model(crash, cut, frozen[0])
+        return facts | ({"trains": trains, **_graph_cut_facts(cut)} if is_between else {})
 
 
-def _of_an_update(crash: Crash) -> str:
+def _name_of_update_result(crash: Crash) -> str:
     """Return the name on the user's line that holds what `net.update` gave, or a value of it."""
     from truestep.engine.learner import Learner
     from truestep.engine.result import Update
@@ -109,22 +112,22 @@ _CUTS = (
 )  # fmt: skip
 
 
-def _cut_at(line: EvidenceLine | None) -> dict[str, str]:
-    return {"cut": made_at_line(line).replace(", made", "")} if line else {}
+def _graph_cut_facts(line: UserSourceLine | None) -> dict[str, str]:
+    return {"cut": made_at_line_phrase(line).replace(", made", "")} if line else {}
 
 
-def _is_given_on(crash: Crash, cut: EvidenceLine, model: str) -> bool:
+def _is_cut_value_passed_to_model(crash: Crash, cut: UserSourceLine, model: str) -> bool:
     """Whether what a line cuts off is what a model is given, there or anywhere in the function."""
     live = crash.user.live if crash.user else None
     first, last = (live.f_code.co_firstlineno, live.f_lineno) if live else (cut.number, cut.number)
     lines = [crashed_line_without_strings(cut.path, number) for number in range(first, last + 1)]
     if re.search(rf"\b{re.escape(model)}\(.*(?:{'|'.join(map(re.escape, _CUTS))})", cut.text):
         return True
-    names = "|".join(re.escape(name) for name in _made_by(cut)) or "(?!)"
+    names = "|".join(re.escape(name) for name in _names_assigned_at(cut)) or "(?!)"
     return any(re.search(rf"\b{re.escape(model)}\([^()]*\b(?:{names})\b", line) for line in lines)
 
 
-def _made_by(cut: EvidenceLine) -> Iterator[str]:
+def _names_assigned_at(cut: UserSourceLine) -> Iterator[str]:
     """Yield what a line gives a value, or the block that it begins does."""
     raw = linecache.getline(cut.path, cut.number)
     indent = len(raw) - len(raw.lstrip())
@@ -138,10 +141,10 @@ def _made_by(cut: EvidenceLine) -> Iterator[str]:
             yield made[1]
 
 
-def _cutting_line(crash: Crash, files: Iterable[str]) -> EvidenceLine | None:
+def _last_graph_cutting_line(crash: Crash, files: Iterable[str]) -> UserSourceLine | None:
     """Return the last line before the backward that cuts graphs: in the same function, then in these files."""
     user = crash.user
-    if user is None or user.live is None or crashed_file_tree(user.path) is None:
+    if user is None or user.live is None or parse_crashed_file(user.path) is None:
         return None
     first = user.live.f_code.co_firstlineno
     places = [(user.path, number) for number in range(user.line, first - 1, -1)]
@@ -151,5 +154,5 @@ def _cutting_line(crash: Crash, files: Iterable[str]) -> EvidenceLine | None:
     for path, number in places:
         text = crashed_line_text(path, number)
         if not text.startswith("#") and any(cut in text.replace(".data(", "") for cut in _CUTS):
-            return EvidenceLine(path, number, crashed_line_without_strings(path, number))
+            return UserSourceLine(path, number, crashed_line_without_strings(path, number))
     return None

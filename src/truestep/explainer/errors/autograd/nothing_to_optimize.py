@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import num_frozen, running_models
+from truestep.explainer.evidence import num_parameters_if_all_frozen, running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
 
 
@@ -47,7 +47,7 @@ class NothingToOptimize(Explainer):
                 if type(value) in (list, dict) and _has_layers(value):
                     kind = "nn.ModuleList" if type(value) is list else "nn.ModuleDict"
                     return {"owner": owner, "layers": name, "plain": type(value).__name__, "kind": kind}
-            if num := num_frozen(model):
+            if num := num_parameters_if_all_frozen(model):
                 return {"owner": owner, "num": str(num)}
         return {}
 

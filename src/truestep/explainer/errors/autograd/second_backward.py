@@ -3,11 +3,11 @@ import ast
 from collections import deque
 from typing import Any
 
-from truestep.explainer.evidence import made_at_line, running_models
+from truestep.explainer.evidence import made_at_line_phrase, running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.holding import kept_graphs
-from truestep.explainer.source import crashed_file_nodes
-from truestep.explainer.values import is_tensor_at_crash, tensor_as_evidence
+from truestep.explainer.holding import retained_graphs_facts
+from truestep.explainer.source import crashed_file_nodes_of_type
+from truestep.explainer.values import format_tensor_dtype_and_shape, is_tensor_at_crash
 
 
 class SecondBackward(Explainer):
@@ -50,24 +50,24 @@ class SecondBackward(Explainer):
     not_in_a_log = "which value is still attached to the earlier graph"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        if kept := kept_graphs(crash):
+        if kept := retained_graphs_facts(crash):
             return kept
         if shared := value_shared_by_graphs(crash):
             return shared
         for frame, name, value in crash.users_locals():
-            if name.lower() in _STATES and _is_attached(value):
-                detached = _detached(name, value)
+            if name.lower() in _STATES and _has_grad_fn_in_value(value):
+                detached = _detach_statement(name, value)
                 return {"state": name, "function": frame.function, "place": frame.place, "detached": detached}
         for owner, model in running_models(crash):
             for path, module in model.named_modules():
                 for name, value in vars(module).items():
-                    if _is_attached(value):
+                    if _has_grad_fn_in_value(value):
                         stored = ".".join(part for part in (owner, path, name) if part)
                         return {"stored": stored, "name": name}
         return {}
 
 
-def _is_attached(value: object) -> bool:
+def _has_grad_fn_in_value(value: object) -> bool:
     parts = value if type(value) is tuple else (value,)
     return any(is_tensor_at_crash(each) and each.grad_fn is not None for each in parts)
 
@@ -78,7 +78,7 @@ _STATES = {
 }  # fmt: skip
 
 
-def _detached(name: str, value: object) -> str:
+def _detach_statement(name: str, value: object) -> str:
     is_tuple = type(value) is tuple
     return f"{name} = tuple(each.detach() for each in {name})" if is_tuple else f"{name} = {name}.detach()"
 
@@ -91,10 +91,10 @@ def value_shared_by_graphs(crash: Crash) -> dict[str, str]:
 
     It is in the failing graph, was made before an earlier backward() of the same function, and is no loss itself.
     """
-    failing = _failing(crash)
+    failing = _loss_of_failed_backward(crash)
     if failing is None or crash.user is None:
         return {}
-    nodes = _nodes(failing.grad_fn)
+    nodes = _inner_nodes(failing.grad_fn)
     earlier = [line for line in _backward_lines(crash) if line < crash.user.line]
     if not earlier:
         return {}
@@ -108,20 +108,22 @@ def value_shared_by_graphs(crash: Crash) -> dict[str, str]:
     ]
     if not shared:
         return {}
-    others = [(name, _nodes(each.grad_fn)) for name, each in held if each is not failing and not each.dim()]
+    others = [
+        (name, _inner_nodes(each.grad_fn)) for name, each in held if each is not failing and not each.dim()
+    ]
     name, value, line = max(shared, key=lambda each: sum(each[1].grad_fn in known for _, known in others))
     loss = next((f"`{other}`" for other, known in others if value.grad_fn in known), "an earlier loss")
-    made = made_at_line(line)
+    made = made_at_line_phrase(line)
     return {
         "shared": name,
-        "value": tensor_as_evidence(value),
+        "value": format_tensor_dtype_and_shape(value),
         "made": made,
         "of": loss,
         "line": str(earlier[-1]),
     }
 
 
-def _failing(crash: Crash) -> Any:
+def _loss_of_failed_backward(crash: Crash) -> Any:
     """Return the loss whose backward failed."""
     for frame in reversed(crash.frames):
         names = frame.locals()
@@ -135,7 +137,7 @@ def _first_item(values: Any) -> tuple[Any, ...]:
     return tuple(values[:1]) if type(values) in (tuple, list) else (values,)
 
 
-def _nodes(root: Any) -> set[Any]:
+def _inner_nodes(root: Any) -> set[Any]:
     """Return the nodes of a graph, but for those of leaves, which graphs share anyway."""
     found, waiting = {root}, deque([root])
     while waiting and len(found) < _MAX_NODES:
@@ -152,6 +154,6 @@ def _backward_lines(crash: Crash) -> list[int]:
     code = crash.user.live.f_code if crash.user.live is not None else None
     # Lines of this function alone: when another one ran can't be told from its text.
     own = {line for *_, line in code.co_lines() if line} if code is not None else set()
-    calls = crashed_file_nodes(crash.user.path, ast.Call)
+    calls = crashed_file_nodes_of_type(crash.user.path, ast.Call)
     named = (call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "backward")
     return sorted(call.lineno for call in named if call.lineno in own)

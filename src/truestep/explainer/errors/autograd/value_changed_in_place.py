@@ -5,9 +5,9 @@ from typing import Any
 
 from truestep.explainer.evidence import running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.origins import files_of_models, line_as_evidence
-from truestep.explainer.source import crashed_file_nodes
-from truestep.explainer.values import evidence_of_layer, is_tensor_at_crash, shape_at_crash
+from truestep.explainer.origins import files_defining_user_models, format_line_location
+from truestep.explainer.source import crashed_file_nodes_of_type
+from truestep.explainer.values import describe_crash_layer, is_tensor_at_crash, raw_tensor_shape
 
 
 class ValueChangedInPlace(Explainer):
@@ -58,19 +58,19 @@ class ValueChangedInPlace(Explainer):
         if match.groupdict().get("shape") is None:
             return {}
         shape = tuple(int(size) for size in match["shape"].split(",") if size.strip())
-        if weight := _changed_weight(crash, shape, int(match["version"])):
+        if weight := _weight_stepped_by_optimizer(crash, shape, int(match["version"])):
             return {"weight": weight, "shape_of": str(shape)}
         operation = match["operation"] or ""
         made = f", made by {operation.removesuffix('Backward0')}" if operation else ""
         facts = {"what": f"a value of shape {shape}{made}"}
         behind, others = in_place_layers(crash, operation)
-        line = "" if behind else _changing_line(crash, shape)
+        line = "" if behind else _in_place_line_for_shape(crash, shape)
         if layers := behind or ([] if line else others):
             return {**facts, "layers": " or ".join(layers[:2])}
         return facts | ({"line": line} if line else {})
 
 
-def _changing_line(crash: Crash, shape: tuple[int, ...]) -> str:
+def _in_place_line_for_shape(crash: Crash, shape: tuple[int, ...]) -> str:
     """Return the line that changes a tensor of this shape in place, if the user's running functions have one."""
     for frame in reversed(crash.frames):
         if not frame.is_users or frame.live is None:
@@ -78,31 +78,34 @@ def _changing_line(crash: Crash, shape: tuple[int, ...]) -> str:
         names = frame.locals()
         lines = [
             number
-            for number, name in crash_lines_in_place(frame.path, frame.live.f_code.co_firstlineno, frame.line)
-            if name not in names or (is_tensor_at_crash(names[name]) and shape_at_crash(names[name]) == shape)
+            for number, name in in_place_lines_of_file(
+                frame.path, frame.live.f_code.co_firstlineno, frame.line
+            )
+            if name not in names
+            or (is_tensor_at_crash(names[name]) and raw_tensor_shape(names[name]) == shape)
         ]
         if lines:
-            return line_as_evidence(frame.path, lines[-1])
-    return _line_of_models(crash)
+            return format_line_location(frame.path, lines[-1])
+    return _in_place_lines_in_model_files(crash)
 
 
-def _line_of_models(crash: Crash) -> str:
+def _in_place_lines_in_model_files(crash: Crash) -> str:
     """Return the lines of the models' own files that change a value in place."""
     found = [
-        line_as_evidence(path, number)
-        for path in files_of_models(crash)
-        for number, name in crash_lines_in_place(path, 0, sys.maxsize)
+        format_line_location(path, number)
+        for path in files_defining_user_models(crash)
+        for number, name in in_place_lines_of_file(path, 0, sys.maxsize)
         if not name.startswith(("self.num", "num", "count", "total", "i", "n"))
     ]
     return " or ".join(found[:2])
 
 
-def _changed_weight(crash: Crash, shape: tuple[int, ...], version: int) -> str:
+def _weight_stepped_by_optimizer(crash: Crash, shape: tuple[int, ...], version: int) -> str:
     """Return the weight that an optimizer stepped, if the shape and the version are one's."""
     shapes = (shape, shape[::-1])  # linear layers save their weight transposed
     for owner, model in running_models(crash):
         for name, parameter in model.named_parameters():
-            if shape_at_crash(parameter) in shapes and parameter._version == version:
+            if raw_tensor_shape(parameter) in shapes and parameter._version == version:
                 return f"{owner}.{name}"
     return ""
 
@@ -124,7 +127,7 @@ def in_place_layers(crash: Crash, operation: str) -> tuple[list[str], list[str]]
             for name, child in module.named_children():
                 if getattr(child, "inplace", False) is True:
                     where = ".".join(part for part in (owner, path, name) if part)
-                    shown = f"`{where}` = {evidence_of_layer(child)}"
+                    shown = f"`{where}` = {describe_crash_layer(child)}"
                     if before is not None and _normalized_name(type(before).__name__) == maker:
                         behind.append(shown)
                     elif before is None or not type(before).__name__.startswith(_KEEP_INPUT):
@@ -137,10 +140,10 @@ def _normalized_name(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def crash_lines_in_place(path: str, first: int, last: int) -> list[tuple[int, str]]:
+def in_place_lines_of_file(path: str, first: int, last: int) -> list[tuple[int, str]]:
     """Return the lines that change a tensor in place, with its name: x += y, x[i] = y, x.add_(y)."""
     found = []
-    for node in crashed_file_nodes(path, ast.AST):
+    for node in crashed_file_nodes_of_type(path, ast.AST):
         line = getattr(node, "lineno", 0)
         if not first <= line <= last:
             continue

@@ -46,10 +46,14 @@ class FileMissing(Explainer):
         if any(frame.path.endswith("subprocess.py") for frame in crash.frames):
             return {"program": "yes"}
         path = getattr(crash.error, "filename", None)
-        return _missing_part(Path(path)) if crash.is_live and isinstance(path, str | os.PathLike) else {}
+        return (
+            _missing_path_part_facts(Path(path))
+            if crash.is_live and isinstance(path, str | os.PathLike)
+            else {}
+        )
 
 
-def _nearest(path: Path) -> str:
+def _similar_file_names(path: Path) -> str:
     """Return the names most like a missing one, of those that stand in its folder."""
     with os.scandir(path.parent) as entries:
         names = [entry.name for entry, _ in zip(entries, range(_MOST_NAMES), strict=False)]
@@ -57,12 +61,12 @@ def _nearest(path: Path) -> str:
     return " and ".join(close)
 
 
-def _missing_part(path: Path) -> dict[str, str]:
+def _missing_path_part_facts(path: Path) -> dict[str, str]:
     """Say which part of a path is missing, and what stands there instead."""
     counted = "" if path.is_absolute() else f" (counted from the working folder, {Path.cwd().name}/)"
     there = path.absolute()
     while not there.parent.is_dir():
         there = there.parent
     facts = {"counted": counted, "kind": "file" if there == path.absolute() else "folder"}
-    close = _nearest(there)
+    close = _similar_file_names(there)
     return facts | ({"close": close} if close else {"part": there.name, "parent": there.parent.name})

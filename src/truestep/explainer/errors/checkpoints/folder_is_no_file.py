@@ -2,7 +2,7 @@
 import os
 from pathlib import Path
 
-from truestep.core.wording import counted
+from truestep.core.wording import plural
 from truestep.explainer.explainer import Crash, Explainer, Match
 
 _MOST_NAMES = 4
@@ -43,4 +43,4 @@ class FolderIsNoFile(Explainer):
         if "config.json" in names and "checkpoints" in names:
             return {"run": "yes", "folder": Path(path).as_posix()}
         shown = ", ".join(names[:_MOST_NAMES])
-        return {"inside": f"{counted(len(names), 'name')}: {shown}" if names else "nothing"}
+        return {"inside": f"{plural(len(names), 'name')}: {shown}" if names else "nothing"}

@@ -37,11 +37,11 @@ class OptimizerStateDoesNotFit(Explainer):
         for frame in reversed(crash.frames):
             now, saved = (frame.locals().get(name) for name in ("groups", "saved_groups"))
             if isinstance(now, list | tuple) and isinstance(saved, list | tuple):
-                return {"saved": _sizes(saved), "now": _sizes(now)}
+                return {"saved": _parameter_group_sizes_text(saved), "now": _parameter_group_sizes_text(now)}
         return {}
 
 
-def _sizes(groups: Sequence[dict[str, Any]]) -> str:
+def _parameter_group_sizes_text(groups: Sequence[dict[str, Any]]) -> str:
     """Say how many parameters stand in each group."""
     num = [str(len(group["params"])) for group in groups]
     shown = ", ".join(num[:4]) + (", ..." if len(num) > 4 else "")

@@ -50,17 +50,24 @@ class StateDictDoesNotFit(Explainer):
     checks = ("SAVE003",)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        missing, unexpected = _keys(crash.message, "Missing"), _keys(crash.message, "Unexpected")
+        missing, unexpected = (
+            _state_dict_keys_in_message(crash.message, "Missing"),
+            _state_dict_keys_in_message(crash.message, "Unexpected"),
+        )
         shapes = re.findall(
             r"size mismatch for (\S+): copying a param with shape (?:torch\.Size\()?\(?\[?([\d, ]*)\]?\)? from "
             r"checkpoint, the shape in current model is (?:torch\.Size\()?\(?\[?([\d, ]*)",
             crash.message,
         )
-        found = _prefix(missing, unexpected) or _nested(missing, unexpected) or _reshaped(shapes, missing)
-        return found or _key_counts(match["model"], missing, unexpected)
+        found = (
+            _key_prefix_facts(missing, unexpected)
+            or _nested_state_dict_facts(missing, unexpected)
+            or _shape_mismatch_facts(shapes, missing)
+        )
+        return found or _missing_and_unexpected_facts(match["model"], missing, unexpected)
 
 
-def _keys(message: str, kind: str) -> list[str]:
+def _state_dict_keys_in_message(message: str, kind: str) -> list[str]:
     found = re.search(rf"{kind} key\(s\) in state_dict: (.*?)(?:\.\s*$|\n|$)", message, re.MULTILINE)
     return re.findall(r'"([^"]+)"', found[1]) if found else []
 
@@ -91,7 +98,7 @@ _INNER = {
 }  # fmt: skip
 
 
-def _prefix(missing: list[str], unexpected: list[str]) -> dict[str, str]:
+def _key_prefix_facts(missing: list[str], unexpected: list[str]) -> dict[str, str]:
     """Return the prefix by which the keys of one side are longer than the other's."""
     if prefix := _common_prefix(unexpected, missing):
         why = _PREFIXES.get(prefix, "the model is an attribute of another module on one side")
@@ -100,7 +107,7 @@ def _prefix(missing: list[str], unexpected: list[str]) -> dict[str, str]:
     return {"own_prefix": prefix, "inner": prefix.rstrip(".")} if prefix else {}
 
 
-def _nested(missing: list[str], unexpected: list[str]) -> dict[str, str]:
+def _nested_state_dict_facts(missing: list[str], unexpected: list[str]) -> dict[str, str]:
     inner = _INNER & set(unexpected)
     # A whole checkpoint has a handful of entries; a model may have layers with these names.
     if not missing or not inner or len(unexpected) > 20:
@@ -111,7 +118,7 @@ def _nested(missing: list[str], unexpected: list[str]) -> dict[str, str]:
     return {"entries": ", ".join(sorted(inner))} | ({"holder": holders[0]} if holders else {})
 
 
-def _reshaped(shapes: list[tuple[str, str, str]], missing: list[str]) -> dict[str, str]:
+def _shape_mismatch_facts(shapes: list[tuple[str, str, str]], missing: list[str]) -> dict[str, str]:
     if not shapes:
         return {}
     name, saved, wanted = shapes[0]
@@ -122,7 +129,7 @@ def _reshaped(shapes: list[tuple[str, str, str]], missing: list[str]) -> dict[st
     return facts | ({"in_file": in_file, "here": here} if is_last else {})
 
 
-def _key_counts(model: str, missing: list[str], unexpected: list[str]) -> dict[str, str]:
+def _missing_and_unexpected_facts(model: str, missing: list[str], unexpected: list[str]) -> dict[str, str]:
     parts = [f"{len(missing)} keys of {model} are not in the file (first: {missing[0]})"] if missing else []
     if unexpected:
         parts.append(f"{len(unexpected)} of the file are not in {model} (first: {unexpected[0]})")

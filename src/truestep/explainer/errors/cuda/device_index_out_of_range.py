@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import torch_at_crash
+from truestep.explainer.values import torch_if_imported
 
 
 class DeviceIndexOutOfRange(Explainer):
@@ -32,6 +32,6 @@ class DeviceIndexOutOfRange(Explainer):
     not_in_a_log = "how many cards the process saw"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        torch = torch_at_crash()
+        torch = torch_if_imported()
         sees = crash.is_live and torch is not None and torch.cuda.is_available()
         return {"num": str(torch.cuda.device_count())} if sees else {}

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import layer_input, made_at, parameter_owner, running_layer
+from truestep.explainer.evidence import (
+    describe_running_layer,
+    layer_input,
+    name_of_parameter_in_models,
+    where_value_was_made,
+)
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import EvidenceValue, is_layer_at_crash, is_tensor_at_crash
+from truestep.explainer.values import ValueOnLine, is_layer_at_crash, is_tensor_at_crash
 
 
 class TwoDevices(Explainer):
@@ -65,37 +70,41 @@ class TwoDevices(Explainer):
     not_in_a_log = "which tensor is on which device, and where it was made"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        rows = (*_on_line(crash), *_of_layer(crash))
+        rows = (*_devices_of_values_on_line(crash), *_devices_of_layer_values(crash))
         places = [(name, str(device), origin) for name, device, origin in rows if device]
         if len({device for _, device, _ in places}) > 1:
             # Of several on one device the first is shown: what the user's line names stands before what its layer holds.
-            shown = {at: f"{name} {_is(name)} on {at}{origin}" for name, at, origin in reversed(places)}
-            return {"places": "; ".join(reversed(shown.values()))} | _of_stray(crash, places)
+            shown = {
+                at: f"{name} {_is_or_are(name)} on {at}{origin}" for name, at, origin in reversed(places)
+            }
+            return {"places": "; ".join(reversed(shown.values()))} | _facts_of_tensor_to_move(crash, places)
         on_gpu = [
             name for name in ("first", "second") if str(match.groupdict().get(name)).startswith("cuda.")
         ]
         return {"on_gpu": on_gpu[0]} if len(on_gpu) == 1 else {}
 
 
-def _on_line(crash: Crash) -> list[tuple[str, object, str]]:
+def _devices_of_values_on_line(crash: Crash) -> list[tuple[str, object, str]]:
     rows: list[tuple[str, object, str]] = []
     for each in crash.values:
         if is_tensor_at_crash(each.value):
-            rows.append((each.name, each.value.device, made_at(crash, each)))
+            rows.append((each.name, each.value.device, where_value_was_made(crash, each)))
         elif is_layer_at_crash(each.value):
             parameters = [*each.value.parameters(), *each.value.buffers()]
             devices = dict.fromkeys(parameter.device for parameter in parameters)
-            rows += [(f"{each.name}'s weights", device, made_at(crash, each)) for device in devices]
+            rows += [
+                (f"{each.name}'s weights", device, where_value_was_made(crash, each)) for device in devices
+            ]
     return rows
 
 
-def _of_layer(crash: Crash) -> list[tuple[str, object, str]]:
+def _devices_of_layer_values(crash: Crash) -> list[tuple[str, object, str]]:
     """Return what a layer of torch's was given and what it holds, where the user's line names neither."""
     layer, tensor = crash.layer, layer_input(crash)
     if layer is None or tensor is None:
         return []
     weights = [
-        (f"{running_layer(crash, made=False)}'s weights", each.device, "")
+        (f"{describe_running_layer(crash, made=False)}'s weights", each.device, "")
         for each in layer.module.parameters(recurse=False)
     ]
     return [(_INPUT, tensor.device, ""), *weights[:1]]
@@ -104,11 +113,11 @@ def _of_layer(crash: Crash) -> list[tuple[str, object, str]]:
 _INPUT, _WEIGHTS = "its input", "'s weights"
 
 
-def _is(name: str) -> str:
+def _is_or_are(name: str) -> str:
     return "are" if name.endswith("weights") else "is"
 
 
-def _stray(places: list[tuple[str, str, str]]) -> tuple[str, str]:
+def _tensor_to_move_and_device(places: list[tuple[str, str, str]]) -> tuple[str, str]:
     """Return what should move: weights that stayed on the CPU, else what is not where the weights are."""
     weights = next(((name, device) for name, device, _ in places if name.endswith(_WEIGHTS)), None)
     tensors = [(name, device) for name, device, _ in places if not name.endswith(_WEIGHTS)]
@@ -120,7 +129,7 @@ def _stray(places: list[tuple[str, str, str]]) -> tuple[str, str]:
     return others[0]
 
 
-def _device_source(places: list[tuple[str, str, str]], device: str) -> str:
+def _expression_for_device(places: list[tuple[str, str, str]], device: str) -> str:
     plain = [
         name
         for name, each, _ in places
@@ -129,19 +138,19 @@ def _device_source(places: list[tuple[str, str, str]], device: str) -> str:
     return f"{plain[0]}.device" if plain and not plain[0].startswith("self.") else "device"
 
 
-def _is_unregistered(crash: Crash, name: str) -> bool:
-    found = next((each for each in crash.values if each.name == name), EvidenceValue(name, None))
-    return is_tensor_at_crash(found.value) and parameter_owner(crash, found.value) is None
+def _is_unregistered_tensor(crash: Crash, name: str) -> bool:
+    found = next((each for each in crash.values if each.name == name), ValueOnLine(name, None))
+    return is_tensor_at_crash(found.value) and name_of_parameter_in_models(crash, found.value) is None
 
 
-def _of_stray(crash: Crash, places: list[tuple[str, str, str]]) -> dict[str, str]:
+def _facts_of_tensor_to_move(crash: Crash, places: list[tuple[str, str, str]]) -> dict[str, str]:
     """Return what should move, and where to."""
-    name, device = _stray(places)
-    if name.startswith("self.") and _is_unregistered(crash, name):
+    name, device = _tensor_to_move_and_device(places)
+    if name.startswith("self.") and _is_unregistered_tensor(crash, name):
         return {"buffer": name.removeprefix("self.")}
     empty = next((each for each, where, _ in places if where == "meta"), None)
     if empty is not None:  # without values, so that .to() can't move it
         return {"empty": "weights"} if empty.endswith(_WEIGHTS) else {"empty_tensor": empty}
-    source = _device_source(places, next(each for _, each, _ in places if each != device))
+    source = _expression_for_device(places, next(each for _, each, _ in places if each != device))
     is_layer = name.endswith(_WEIGHTS)
     return {"source": source, "weights_of" if is_layer else "stray": name.removesuffix(_WEIGHTS)}

@@ -2,7 +2,7 @@
 import re
 from typing import Any
 
-from truestep.core.wording import first_of
+from truestep.core.wording import first_few
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import is_layer_at_crash
 
@@ -51,7 +51,7 @@ class ReductionNotFinished(Explainer):
     not_in_a_log = "the parameters by name, unless TORCH_DISTRIBUTED_DEBUG=DETAIL was set"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        model = _wrapped(crash)
+        model = _module_inside_ddp(crash)
         indices = re.search(r"indices which did not receive grad for rank \d+: ([\d ]+)", crash.message)
         named = re.search(r"Parameters which did not receive grad for rank \d+: ([^\n]+)", crash.message)
         names = named[1].split(", ") if named else []
@@ -59,11 +59,11 @@ class ReductionNotFinished(Explainer):
             own = [name for name, each in model.named_parameters() if each.requires_grad]
             names = [own[int(index)] for index in indices[1].split() if int(index) < len(own)]
         if named or (indices and model is not None):
-            return {"names": first_of(names, 4)}
+            return {"names": first_few(names, 4)}
         return {"num": str(len(indices[1].split())), "indices": indices[1].strip()} if indices else {}
 
 
-def _wrapped(crash: Crash) -> Any:
+def _module_inside_ddp(crash: Crash) -> Any:
     for frame in crash.frames:
         wrapper: Any = frame.locals().get("self")
         if is_layer_at_crash(wrapper) and type(wrapper).__name__ == "DistributedDataParallel":

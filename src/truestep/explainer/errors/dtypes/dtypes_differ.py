@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import layer_input, running_layer, tensors_with, with_origin
+from truestep.explainer.evidence import (
+    describe_running_layer,
+    describe_value_with_origin,
+    layer_input,
+    tensors_on_line_where,
+)
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import dtype_at_crash
+from truestep.explainer.values import tensor_dtype_name
 
 
 class DtypesDiffer(Explainer):
@@ -62,14 +67,14 @@ class DtypesDiffer(Explainer):
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         found, halves = match.groupdict(), ("float16", "bfloat16")
-        first, second = _plain(found.get("first")), _plain(found.get("second"))
+        first, second = _python_dtype_name(found.get("first")), _python_dtype_name(found.get("second"))
         if not first:
             return {}
         tensor = layer_input(crash)
-        wanted = first if tensor is None else dtype_at_crash(tensor)
-        named = tensors_with(crash, lambda each: dtype_at_crash(each) == wanted)
-        where = f" in {running_layer(crash)}" if crash.layer is not None else ""
-        made = f": {with_origin(crash, named[0])}" if named else ""
+        wanted = first if tensor is None else tensor_dtype_name(tensor)
+        named = tensors_on_line_where(crash, lambda each: tensor_dtype_name(each) == wanted)
+        where = f" in {describe_running_layer(crash)}" if crash.layer is not None else ""
+        made = f": {describe_value_with_origin(crash, named[0])}" if named else ""
         facts = {"says": f"{first} meets {second}{where}{made}", "name": named[0].name if named else "x"}
         facts |= {"mine": first, "theirs": second, "pair": f"{first} {second}"}
         values = second == "float32" and first in halves
@@ -83,7 +88,7 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _plain(name: str | None) -> str:
+def _python_dtype_name(name: str | None) -> str:
     """Return a dtype's name as Python has it, of the many that messages use."""
     text = (name or "").strip().removeprefix("torch.")
     kind = text.rpartition(".")[2].removesuffix("Tensor")

@@ -2,9 +2,9 @@
 import ast
 import re
 
-from truestep.explainer.evidence import tensors_with, with_origin
+from truestep.explainer.evidence import describe_value_with_origin, tensors_on_line_where
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import EvidenceValue, dtype_at_crash
+from truestep.explainer.values import ValueOnLine, tensor_dtype_name
 
 _PICKS = re.compile(r"gather|scatter|take_along_dim|index_")
 
@@ -46,12 +46,12 @@ class IndicesNotIntegers(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        wrong = _given_as_index(crash) or tensors_with(
-            crash, lambda each: dtype_at_crash(each) != "int64" and not each.requires_grad
+        wrong = _tensors_passed_as_index(crash) or tensors_on_line_where(
+            crash, lambda each: tensor_dtype_name(each) != "int64" and not each.requires_grad
         )
         if not wrong:
             return {}
-        facts = {"wrong": with_origin(crash, wrong[-1]), "name": wrong[-1].name}
+        facts = {"wrong": describe_value_with_origin(crash, wrong[-1]), "name": wrong[-1].name}
         row = re.search(rf"\b{re.escape(wrong[-1].name)}\[\d+\]", crash.user.text if crash.user else "")
         is_table = (
             wrong[-1].value.is_floating_point() and wrong[-1].value.dim() > 1 and len(wrong[-1].value) > 2
@@ -59,7 +59,7 @@ class IndicesNotIntegers(Explainer):
         return facts | ({"row": row[0]} if row and is_table else {})
 
 
-def _given_as_index(crash: Crash) -> list[EvidenceValue]:
+def _tensors_passed_as_index(crash: Crash) -> list[ValueOnLine]:
     """Return the tensors that a call on the line is given to pick by, where they may also be converted."""
     for call in crash.written(ast.Call):
         if not isinstance(call.func, ast.Attribute) or not _PICKS.match(call.func.attr):
@@ -67,6 +67,6 @@ def _given_as_index(crash: Crash) -> list[EvidenceValue]:
         is_function = isinstance(call.func.value, ast.Name) and call.func.value.id == "torch"
         given = [*call.args[is_function:], *(each.value for each in call.keywords if each.arg != "src")]
         names = {ast.unparse(node) for each in given for node in ast.walk(each) if isinstance(node, ast.expr)}
-        found = tensors_with(crash, lambda each: not each.requires_grad)
+        found = tensors_on_line_where(crash, lambda each: not each.requires_grad)
         return [each for each in found if each.name in names][:1]
     return []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import are_exchanged, outputs_and_targets
+from truestep.explainer.evidence import are_outputs_and_targets_swapped, loss_outputs_and_targets
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import tensor_as_evidence
+from truestep.explainer.values import format_tensor_dtype_and_shape
 
 
 class OperationLacksDtype(Explainer):
@@ -44,12 +44,12 @@ class OperationLacksDtype(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        pair = outputs_and_targets(crash) if "softmax" in match[0] else None
+        pair = loss_outputs_and_targets(crash) if "softmax" in match[0] else None
         if pair is None or pair[0].is_floating_point():
             return {}
-        outputs, targets = map(tensor_as_evidence, pair)
+        outputs, targets = map(format_tensor_dtype_and_shape, pair)
         return {
-            "place": "exchanged" if are_exchanged(pair) else "whole",
+            "place": "exchanged" if are_outputs_and_targets_swapped(pair) else "whole",
             "outputs": outputs,
             "targets": targets,
         }

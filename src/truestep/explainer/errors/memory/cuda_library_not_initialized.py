@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import torch_at_crash
+from truestep.explainer.values import torch_if_imported
 
 
 class CudaLibraryNotInitialized(Explainer):
@@ -39,7 +39,7 @@ class CudaLibraryNotInitialized(Explainer):
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         if "device-side assert" in crash.message or "Assertion `" in crash.context:
             return {"before": "assert"}
-        torch = torch_at_crash()
+        torch = torch_if_imported()
         if not crash.is_live or torch is None or not torch.cuda.is_available():
             return {}
         free, total = torch.cuda.mem_get_info()

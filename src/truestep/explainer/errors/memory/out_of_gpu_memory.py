@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import re
 
-from truestep.core.wording import byte_size
+from truestep.core.wording import bytes_text
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.holding import (
-    AliveAtCrash,
-    kept_graphs,
+    LiveTensorsAtCrash,
     largest_tensors_at_crash,
     processes_on_card_at_crash,
+    retained_graphs_facts,
 )
 from truestep.explainer.values import is_tensor_at_crash
 
@@ -54,12 +54,16 @@ class OutOfGpuMemory(Explainer):
     not_in_a_log = "what is kept: whether it came in the first step or grew from step to step"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        if kept := kept_graphs(crash):
+        if kept := retained_graphs_facts(crash):
             return kept
-        amounts = _Amounts(crash.message)
-        if found := _others(amounts, crash) or _fragmented(amounts) or _evaluating(crash):
+        amounts = _MemoryAmountsInMessage(crash.message)
+        if (
+            found := _other_processes_facts(amounts, crash)
+            or _fragmentation_facts(amounts)
+            or _grad_in_evaluation_facts(crash)
+        ):
             return found
-        largest = largest_tensors_at_crash(crash, AliveAtCrash.now()) if crash.is_live else ""
+        largest = largest_tensors_at_crash(crash, LiveTensorsAtCrash.now()) if crash.is_live else ""
         told = [
             amounts.text() if amounts.total else "",
             f"The largest tensors: {largest}." if largest else "",
@@ -80,11 +84,11 @@ _NAMED = {
 _UNITS = {"B": 1, "bytes": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-class _Amounts:
+class _MemoryAmountsInMessage:
     """The bytes that a message names; 0 where it does not."""
 
     def __init__(self, message: str) -> None:
-        found = {name: _bytes(message, pattern) for name, pattern in _NAMED.items()}
+        found = {name: _bytes_matched_in_message(message, pattern) for name, pattern in _NAMED.items()}
         self.asked, self.total, self.free = found["asked"], found["total"], found["free"]
         self.allocated, self.process = found["allocated"], found["process"]
         self.spare = found["spare"] or max(0.0, found["reserved"] - self.allocated)
@@ -98,12 +102,12 @@ class _Amounts:
 
     def text(self) -> str:
         """Return the amounts in a sentence."""
-        asked = f"{byte_size(self.asked)} were asked for; " if self.asked else ""
-        held = f"torch's tensors hold {byte_size(self.allocated)} and {byte_size(self.free)} are free."
-        return f"{asked}of {byte_size(self.total)}, {held}"
+        asked = f"{bytes_text(self.asked)} were asked for; " if self.asked else ""
+        held = f"torch's tensors hold {bytes_text(self.allocated)} and {bytes_text(self.free)} are free."
+        return f"{asked}of {bytes_text(self.total)}, {held}"
 
 
-def _bytes(message: str, pattern: str) -> float:
+def _bytes_matched_in_message(message: str, pattern: str) -> float:
     """Return the first of several forms that a message has."""
     for form in pattern.split("|"):
         if found := re.search(form.replace("{}", r"([\d.]+) (B|bytes|[KMGT]i?B)\b"), message):
@@ -111,24 +115,24 @@ def _bytes(message: str, pattern: str) -> float:
     return 0.0
 
 
-def _others(amounts: _Amounts, crash: Crash) -> dict[str, str]:
+def _other_processes_facts(amounts: _MemoryAmountsInMessage, crash: Crash) -> dict[str, str]:
     if not amounts.total or amounts.others < 0.3 * amounts.total:
         return {}
     named = re.findall(r"Process (\d+) has ([\d.]+ \w+) memory in use", crash.message)
     told = ", ".join(f"{pid} {size}" for pid, size in named[:3])
     which = told or (processes_on_card_at_crash() if crash.is_live else "")
-    facts = {"others": byte_size(amounts.others), "total": byte_size(amounts.total)}
+    facts = {"others": bytes_text(amounts.others), "total": bytes_text(amounts.total)}
     processes = f" Processes: {which}." if which else ""
-    return {**facts, "held": byte_size(amounts.allocated), "processes": processes}
+    return {**facts, "held": bytes_text(amounts.allocated), "processes": processes}
 
 
-def _fragmented(amounts: _Amounts) -> dict[str, str]:
+def _fragmentation_facts(amounts: _MemoryAmountsInMessage) -> dict[str, str]:
     if not amounts.asked or amounts.spare < max(amounts.asked, 0.1 * amounts.total):
         return {}
-    return {"spare": byte_size(amounts.spare), "wanted": byte_size(amounts.asked)}
+    return {"spare": bytes_text(amounts.spare), "wanted": bytes_text(amounts.asked)}
 
 
-def _evaluating(crash: Crash) -> dict[str, str]:
+def _grad_in_evaluation_facts(crash: Crash) -> dict[str, str]:
     layer = crash.layer
     if layer is None or layer.module.training:
         return {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.core.wording import byte_size
+from truestep.core.wording import bytes_text
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.holding import AliveAtCrash, kept_graphs, largest_tensors_at_crash
+from truestep.explainer.holding import LiveTensorsAtCrash, largest_tensors_at_crash, retained_graphs_facts
 
 
 class OutOfHostMemory(Explainer):
@@ -37,10 +37,10 @@ class OutOfHostMemory(Explainer):
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         asked = int(match.groupdict().get("asked") or 0)
-        facts = {"wanted": byte_size(asked)} if asked else {}
-        alive = AliveAtCrash.now() if crash.is_live and asked else None
+        facts = {"wanted": bytes_text(asked)} if asked else {}
+        alive = LiveTensorsAtCrash.now() if crash.is_live and asked else None
         if alive is None or asked >= alive.num_bytes:
             return facts
-        if kept := kept_graphs(crash):
+        if kept := retained_graphs_facts(crash):
             return kept
         return {**facts, "largest": largest_tensors_at_crash(crash, alive)}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.origins import definition_as_evidence
+from truestep.explainer.origins import defined_at_phrase
 
 
 class ArgumentsDoNotFit(Explainer):
@@ -42,6 +42,6 @@ class ArgumentsDoNotFit(Explainer):
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         function: str = match["function"].rpartition(">.")[2]
         if crash.layer is not None and function.endswith("forward"):
-            function += definition_as_evidence(type(crash.layer.module).forward)
+            function += defined_at_phrase(type(crash.layer.module).forward)
         own = " (self among them)" if "." in function or "forward" in function else ""
         return {"called": function, "own": own}

@@ -6,7 +6,7 @@ import types
 from typing import Any
 
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import is_layer_at_crash, torch_at_crash
+from truestep.explainer.values import is_layer_at_crash, torch_if_imported
 
 
 class NameMisspelt(Explainer):
@@ -115,20 +115,20 @@ class NameMisspelt(Explainer):
 _MAX_LISTED = 8
 
 
-def _near(wanted: str, known: list[str]) -> str | None:
+def _closest_match(wanted: str, known: list[str]) -> str | None:
     close = difflib.get_close_matches(wanted, known, n=1, cutoff=0.75)
     return close[0] if close else next((each for each in known if each.lower() == wanted.lower()), None)
 
 
-def _names_of(crash: Crash, found: dict[str, str]) -> list[str]:
+def _attribute_names_of_owner(crash: Crash, found: dict[str, str]) -> list[str]:
     """Return the names that the owner has; from the exception itself where Python keeps it."""
     if found.get("module"):
         module = sys.modules.get(found["module"]) if crash.is_live else None
         # names that begin with _ are the module's own: what is like one of them is no cure
         return [name for name in dir(module) if not name.startswith("_")] if module is not None else []
-    owner = _owner(crash, found.get("kind", ""))
+    owner = _object_lacking_attribute(crash, found.get("kind", ""))
     if owner is None:
-        torch, is_tensor = torch_at_crash(), found.get("kind") in ("Tensor", "torch.Tensor", "Parameter")
+        torch, is_tensor = torch_if_imported(), found.get("kind") in ("Tensor", "torch.Tensor", "Parameter")
         return dir(torch.Tensor) if is_tensor and torch is not None else []
     names = [*dir(type(owner)), *getattr(owner, "__dict__", {})]
     if is_layer_at_crash(owner):
@@ -137,7 +137,7 @@ def _names_of(crash: Crash, found: dict[str, str]) -> list[str]:
     return [name for name in names if not name.startswith("__")]
 
 
-def _owner(crash: Crash, kind: str) -> Any:
+def _object_lacking_attribute(crash: Crash, kind: str) -> Any:
     owner = getattr(crash.error, "obj", None)
     if owner is not None:
         return owner
@@ -148,14 +148,14 @@ def _owner(crash: Crash, kind: str) -> Any:
     return next((each for each in frames if type(each).__name__ == kind), None)
 
 
-def _near_keyword(wanted: str, known: list[str]) -> str | None:
+def _closest_keyword_parameter(wanted: str, known: list[str]) -> str | None:
     """Return the parameter that a keyword stands for: spelt like it, its initials, or with it among its words."""
     initials = "".join(word[0] for word in wanted.split("_") if word)
     whole = [each for each in known if each == initials or wanted in each.split("_")]
-    return _near(wanted, known) or (whole[0] if len(whole) == 1 and len(whole[0]) > 1 else None)
+    return _closest_match(wanted, known) or (whole[0] if len(whole) == 1 and len(whole[0]) > 1 else None)
 
 
-def _parameters(crash: Crash, function: str) -> list[str]:
+def _parameters_of_called_function(crash: Crash, function: str) -> list[str]:
     """Return the parameters of the function that the user's line calls; a class's are those of its __init__."""
     import inspect
 
@@ -171,17 +171,17 @@ def _callable_on_line(crash: Crash, function: str) -> Any:
     """Return what the line calls under a name, or as a class that has this __init__ from one of its bases."""
     owner = function.removesuffix(".__init__").rpartition(".")[2]
     for call in crash.written(ast.Call):
-        found = _resolved(crash, call.func)
+        found = _resolve_dotted_name(crash, call.func)
         bases = found.__mro__ if isinstance(found, type) else ()
         if getattr(found, "__name__", "") == owner or any(base.__name__ == owner for base in bases):
             return found
     return None
 
 
-def _resolved(crash: Crash, written: ast.expr) -> Any:
+def _resolve_dotted_name(crash: Crash, written: ast.expr) -> Any:
     """Return what a dotted name stands for: through modules alone, whose attributes are stored in them."""
     if isinstance(written, ast.Attribute):
-        home = _resolved(crash, written.value)
+        home = _resolve_dotted_name(crash, written.value)
         return vars(home).get(written.attr) if isinstance(home, types.ModuleType) else None
     return crash.user.lookup(written.id) if isinstance(written, ast.Name) and crash.user else None
 
@@ -191,12 +191,12 @@ def _attribute_facts(crash: Crash, found: dict[str, str]) -> dict[str, str]:
     facts = {"owner": owner}
     if owner in ("float", "int") and attribute not in TENSOR_NAMES:
         return {**facts, "number": "yes"}
-    if owner == "list" and _is_asked_of_a_tensor(crash, attribute):
+    if owner == "list" and _is_tensor_attribute_on_list(crash, attribute):
         return {**facts, "columns": "yes"}
     if owner == "dict" and attribute in TENSOR_NAMES:
-        return {**facts, **_parts(crash, attribute)}
-    known = _names_of(crash, found)
-    if near := _near(attribute, known):
+        return {**facts, **_dict_entries_facts(crash, attribute)}
+    known = _attribute_names_of_owner(crash, found)
+    if near := _closest_match(attribute, known):
         return {**facts, "near": near}
     if module := found.get("module"):
         root = module.partition(".")[0]
@@ -205,9 +205,9 @@ def _attribute_facts(crash: Crash, found: dict[str, str]) -> dict[str, str]:
     return facts | ({"known": "yes"} if known else {})
 
 
-def _parts(crash: Crash, attribute: str) -> dict[str, str]:
+def _dict_entries_facts(crash: Crash, attribute: str) -> dict[str, str]:
     """Return what a dict holds by name, and which of it has the attribute."""
-    value = _owner(crash, "dict")
+    value = _object_lacking_attribute(crash, "dict")
     names = [name for name in value if isinstance(name, str)] if type(value) is dict else []
     having = [name for name in names if hasattr(value[name], attribute)]
     if not having:
@@ -215,9 +215,9 @@ def _parts(crash: Crash, attribute: str) -> dict[str, str]:
     return {"parts": ", ".join(map(repr, names[:_MAX_LISTED])), "part": having[0]}
 
 
-def _is_asked_of_a_tensor(crash: Crash, attribute: str) -> bool:
+def _is_tensor_attribute_on_list(crash: Crash, attribute: str) -> bool:
     """Tell whether tensors have the attribute that a list was asked for, and it holds no layers, of which some have it, too."""
-    torch, value = torch_at_crash(), _owner(crash, "list")
+    torch, value = torch_if_imported(), _object_lacking_attribute(crash, "list")
     layers = isinstance(value, list) and any(is_layer_at_crash(each) for each in value)
     return not layers and (
         attribute in TENSOR_NAMES or (torch is not None and hasattr(torch.Tensor, attribute))
@@ -229,13 +229,13 @@ def _name_facts(crash: Crash, name: str) -> dict[str, str]:
     if crash.user is None or crash.user.live is None:
         return {"unset": "yes", **own}
     known = [*crash.user.locals(), *crash.user.live.f_globals]
-    near = _near(name, [each for each in known if not each.startswith("__")])
+    near = _closest_match(name, [each for each in known if not each.startswith("__")])
     return own or ({"near_name": near} if near else {})
 
 
 def _keyword_facts(crash: Crash, found: dict[str, str]) -> dict[str, str]:
-    known = _parameters(crash, found["function"])
-    if near := _near_keyword(found["keyword"], known):
+    known = _parameters_of_called_function(crash, found["function"])
+    if near := _closest_keyword_parameter(found["keyword"], known):
         return {"near_keyword": near}
     listed = ", ".join(known[:_MAX_LISTED]) + (", ..." if len(known) > _MAX_LISTED else "")
     return {"listed": f"; it takes {listed}" if known else ""}

@@ -2,7 +2,7 @@
 import ast
 
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.source import crashed_file_name, crashed_file_scope
+from truestep.explainer.source import enclosing_scope_in_file, file_name_of_any_system
 
 _HOLDERS = {
     ast.For: "a loop that never ran",
@@ -51,18 +51,22 @@ class NameWithoutValue(Explainer):
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         user = crash.user
-        found = _given_in(user.path, user.line, match["name"]) if user is not None and crash.is_live else ""
+        found = (
+            _statements_assigning_name(user.path, user.line, match["name"])
+            if user is not None and crash.is_live
+            else ""
+        )
         return {"holder": found} if found else {}
 
 
-def _given_in(path: str, line: int, name: str) -> str:
+def _statements_assigning_name(path: str, line: int, name: str) -> str:
     """Say in which statements of a function a name gets its value."""
-    function = crashed_file_scope(path, line, ast.FunctionDef)
+    function = enclosing_scope_in_file(path, line, ast.FunctionDef)
     for holder in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
         words = _HOLDERS.get(type(holder))
         if words and any(
             isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
             for node in ast.walk(holder)
         ):
-            return f"{words}, {crashed_file_name(path)}:{getattr(holder, 'lineno', 0)}"
+            return f"{words}, {file_name_of_any_system(path)}:{getattr(holder, 'lineno', 0)}"
     return ""

@@ -2,7 +2,7 @@
 import ast
 import inspect
 
-from truestep.explainer.evidence import made_at_line
+from truestep.explainer.evidence import made_at_line_phrase
 from truestep.explainer.explainer import Crash, Explainer, Match
 
 
@@ -42,13 +42,15 @@ class ObjectNotCallable(Explainer):
             if each.name in called and type(each.value).__name__ == kind:
                 if crash.user and crash.user.text.startswith(f"{each.name} = "):
                     return {"own": each.name, "type": kind}
-                return {"name": each.name, "type": kind, "made": made_at_line(crash.made(each.name))}
+                return {"name": each.name, "type": kind, "made": made_at_line_phrase(crash.made(each.name))}
         attributes = [each for each in calls if isinstance(each, ast.Attribute)]
-        known = (each for each in attributes if each.attr in _ATTRIBUTES or _is_property(crash, each))
+        known = (
+            each for each in attributes if each.attr in _ATTRIBUTES or _is_property_of_owner(crash, each)
+        )
         return {"attribute": ast.unparse(found)} if (found := next(known, None)) else {}
 
 
-def _is_property(crash: Crash, written: ast.Attribute) -> bool:
+def _is_property_of_owner(crash: Crash, written: ast.Attribute) -> bool:
     """Whether an attribute is a property of its owner's class, whatever it gives."""
     if crash.user is None or not isinstance(written.value, ast.Name):
         return False

@@ -45,14 +45,14 @@ class RecursionWithoutEnd(Explainer):
     not_in_a_log = "which object it was called on"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        round_trip = _repeated(crash)
+        round_trip = _recurring_frames(crash)
         shown = [f"{frame.function} ({frame.place}: {frame.text})" for frame in round_trip]
         looks = any(frame.function == "__getattr__" for frame in round_trip)
         facts = {"shown": ", ".join(shown[:3])} if shown else {}
         return facts | ({"looks": "up"} if looks else {}) | ({"many": "yes"} if len(shown) > 1 else {})
 
 
-def _repeated(crash: Crash) -> list[CrashFrame]:
+def _recurring_frames(crash: Crash) -> list[CrashFrame]:
     """Return the frames that the error came through again and again, the user's own if there are any."""
     times = Counter((frame.path, frame.line) for frame in crash.frames)
     again = {

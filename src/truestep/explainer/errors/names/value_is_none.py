@@ -2,7 +2,7 @@
 import ast
 from typing import Any
 
-from truestep.explainer.evidence import made_at_line
+from truestep.explainer.evidence import made_at_line_phrase
 from truestep.explainer.explainer import Crash, Explainer, Match
 
 
@@ -45,15 +45,18 @@ class ValueIsNone(Explainer):
     not_in_a_log = "which value is None, where the line names several"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        if (asked := _best_of_run(crash)) is not None:
+        if (asked := _run_best_on_line(crash)) is not None:
             return {"name": asked, "of": "Run"}
         empty = next((each.name for each in crash.values if each.value is None), None)
         if empty is None:
             return {}
-        return {"name": empty, "made": made_at_line(crash.made(empty)).replace(", made at", ", set at")}
+        return {
+            "name": empty,
+            "made": made_at_line_phrase(crash.made(empty)).replace(", made at", ", set at"),
+        }
 
 
-def _best_of_run(crash: Crash) -> str | None:
+def _run_best_on_line(crash: Crash) -> str | None:
     """Return `run.best`, as it is written, where the line asks for it and there is none; a run's own property runs no code else."""
     for each in crash.written(ast.Attribute):
         owner: Any = (

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
-from truestep.explainer.evidence import are_exchanged, outputs_and_targets
+from truestep.explainer.evidence import are_outputs_and_targets_swapped, loss_outputs_and_targets
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import shape_at_crash, tensor_as_evidence
+from truestep.explainer.values import format_tensor_dtype_and_shape, raw_tensor_shape
 
 
 class ClassTargetsDoNotFit(Explainer):
@@ -71,39 +71,41 @@ class ClassTargetsDoNotFit(Explainer):
     not_in_a_log = "which sample has the label, and the shapes of outputs and targets"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        found, pair = match.groupdict(), outputs_and_targets(crash)
+        found, pair = match.groupdict(), loss_outputs_and_targets(crash)
         told = (
-            f" (outputs {tensor_as_evidence(pair[0])}, targets {tensor_as_evidence(pair[1])})" if pair else ""
+            f" (outputs {format_tensor_dtype_and_shape(pair[0])}, targets {format_tensor_dtype_and_shape(pair[1])})"
+            if pair
+            else ""
         )
         facts = {"pair": told} | ({"shapes": "yes"} if pair else {})
-        if are_exchanged(pair):
+        if are_outputs_and_targets_swapped(pair):
             return facts | {"exchanged": "yes"}
         if found.get("label"):
-            return facts | _of_label(int(found["label"]), pair)
+            return facts | _label_out_of_range_facts(int(found["label"]), pair)
         if found.get("input"):
-            return facts | _of_batches(int(found["input"]), int(found["target"]))
+            return facts | _batch_size_ratio_facts(int(found["input"]), int(found["target"]))
         if pair is None:
             return facts
-        facts["last"] = "one" if shape_at_crash(pair[1])[-1:] == (1,) else "more"
+        facts["last"] = "one" if raw_tensor_shape(pair[1])[-1:] == (1,) else "more"
         if not pair[0].is_floating_point():
             return facts | {"whole": "yes"}
-        if shape_at_crash(pair[0])[:-1] == shape_at_crash(pair[1]) and len(shape_at_crash(pair[1])) > 1:
+        if raw_tensor_shape(pair[0])[:-1] == raw_tensor_shape(pair[1]) and len(raw_tensor_shape(pair[1])) > 1:
             return facts | {"classes_last": "yes"}
         one_hot = not pair[1].is_floating_point() and pair[0].dim() == pair[1].dim()
         return facts | ({"one_hot": "yes"} if one_hot else {})
 
 
-def _of_label(label: int, pair: tuple[Any, Any] | None) -> dict[str, str]:
+def _label_out_of_range_facts(label: int, pair: tuple[Any, Any] | None) -> dict[str, str]:
     if pair is None:
         return {"alone": "negative" if label < 0 else "yes", "needed": str(label + 1)}
-    shape = shape_at_crash(pair[0])
+    shape = raw_tensor_shape(pair[0])
     classes = shape[1] if len(shape) > 1 else shape[0]
     label_is = "next" if label == classes else "negative" if label < 0 else "beyond"
     needed = str(label + 1)
     return {"classes": str(classes), "most": str(classes - 1), "needed": needed, "label_is": label_is}
 
 
-def _of_batches(first: int, second: int) -> dict[str, str]:
+def _batch_size_ratio_facts(first: int, second: int) -> dict[str, str]:
     if not (first and second) or max(first, second) % min(first, second):
         return {}
     times = max(first, second) // min(first, second)

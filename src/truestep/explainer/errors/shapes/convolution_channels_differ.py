@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import running_layer
+from truestep.explainer.evidence import describe_running_layer
 from truestep.explainer.explainer import Crash, Explainer, Match
 
 
@@ -47,7 +47,7 @@ class ConvolutionChannelsDiffer(Explainer):
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         given, wanted, size = int(match["given"]), int(match["wanted"]), match["input"].strip()
         sizes = [int(part) for part in size.replace(" ", "").split(",") if part]
-        says = f"{running_layer(crash)} has {wanted} input channels; the input ({size}) has {given}."
+        says = f"{describe_running_layer(crash)} has {wanted} input channels; the input ({size}) has {given}."
         if sizes[-1] == wanted and len(sizes) > 2:
             return {"says": says, "order": str((0, len(sizes) - 1, *range(1, len(sizes) - 1)))}
         exchanged = len(sizes) == 4 and sizes[0] == wanted and given != wanted and sizes[0] <= 4

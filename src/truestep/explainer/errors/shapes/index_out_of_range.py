@@ -39,15 +39,18 @@ class IndexOutOfRange(Explainer):
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         if match.groupdict().get("sequence"):
-            return _short_sequences(crash)
+            return _indexed_sequence_lengths(crash)
         layer = crash.layer
         rows = getattr(layer.module, "num_embeddings", None) if layer else None
         if layer is None or not isinstance(rows, int):
             return {}
-        return {"last_row": str(rows - 1), "reach": _reach(layer.frame.locals().get("input"), rows)}
+        return {
+            "last_row": str(rows - 1),
+            "reach": _out_of_range_side_text(layer.frame.locals().get("input"), rows),
+        }
 
 
-def _reach(indices: Any, rows: int) -> str:
+def _out_of_range_side_text(indices: Any, rows: int) -> str:
     """Say on which side indices leave the table; which ones they are is the user's own data."""
     below, above = bool((indices < 0).any()), bool((indices >= rows).any())
     if above and below:
@@ -55,7 +58,7 @@ def _reach(indices: Any, rows: int) -> str:
     return "some indices are negative" if below else "some indices are larger"
 
 
-def _short_sequences(crash: Crash) -> dict[str, str]:
+def _indexed_sequence_lengths(crash: Crash) -> dict[str, str]:
     """Return how many items the lists and tuples have that the line takes some from."""
     from_names = {ast.unparse(each.value) for each in crash.written(ast.Subscript)}
     held = [each for each in crash.values if each.name in from_names and type(each.value) in (list, tuple)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import tensors_with, with_origin
+from truestep.explainer.evidence import describe_value_with_origin, tensors_on_line_where
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import EvidenceValue, dtype_at_crash, shape_at_crash
+from truestep.explainer.values import ValueOnLine, raw_tensor_shape, tensor_dtype_name
 
 _INTEGERS = ("int64", "int32")
 
@@ -41,11 +41,11 @@ class IndicesDoNotFit(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        whole = tensors_with(crash, lambda each: dtype_at_crash(each) in _INTEGERS)
-        shown = f": {with_origin(crash, whole[-1])}" if whole else ""
-        return {"shown": shown} | ({} if not whole else _of_index(crash, whole[-1]))
+        whole = tensors_on_line_where(crash, lambda each: tensor_dtype_name(each) in _INTEGERS)
+        shown = f": {describe_value_with_origin(crash, whole[-1])}" if whole else ""
+        return {"shown": shown} | ({} if not whole else _index_rank_facts(crash, whole[-1]))
 
 
-def _of_index(crash: Crash, index: EvidenceValue) -> dict[str, str]:
-    kind = "flat" if len(shape_at_crash(index.value)) == 1 else "deep"
-    return {kind: with_origin(crash, index), "name": index.name}
+def _index_rank_facts(crash: Crash, index: ValueOnLine) -> dict[str, str]:
+    kind = "flat" if len(raw_tensor_shape(index.value)) == 1 else "deep"
+    return {kind: describe_value_with_origin(crash, index), "name": index.name}

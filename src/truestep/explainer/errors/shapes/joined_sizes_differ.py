@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import shapes_and_origins
+from truestep.explainer.evidence import shapes_and_origins_text
 from truestep.explainer.explainer import Crash, Explainer, Match
 
 
@@ -35,7 +35,7 @@ class JoinedSizesDiffer(Explainer):
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        axis, shown = match.groupdict().get("axis"), shapes_and_origins(crash)
+        axis, shown = match.groupdict().get("axis"), shapes_and_origins_text(crash)
         along = f"; they are joined along axis {axis}" if axis else ""
         what = "sizes" if axis else "numbers of axes"
         return {"what": what, "along": along, "shown": f": {shown}" if shown else ""}

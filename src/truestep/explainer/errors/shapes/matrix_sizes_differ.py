@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import input_sentence, layer_input, running_layer
+from truestep.explainer.evidence import describe_running_layer, input_sentence, layer_input
 from truestep.explainer.explainer import Crash, Explainer, Match
 
 
@@ -59,7 +59,7 @@ class MatrixSizesDiffer(Explainer):
             turns = {(True, True): "either", (True, False): "right", (False, True): "left"}
             turned = turns.get((given == out, rows == wanted), "neither")
             return {"left": f"({rows}, {given})", "right": f"({wanted}, {out})", "turned": turned}
-        who = f"{running_layer(crash)}{input_sentence(crash)}:" if crash.layer else "the input has"
+        who = f"{describe_running_layer(crash)}{input_sentence(crash)}:" if crash.layer else "the input has"
         # a row that is not flattened is a part of what is expected; an input of two axes has none to flatten
         arrived = layer_input(crash)
         is_part = wanted % given == 0 and given not in (1, wanted)

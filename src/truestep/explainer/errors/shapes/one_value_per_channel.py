@@ -2,7 +2,7 @@
 import re
 
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import shape_as_evidence
+from truestep.explainer.values import format_shape_tuple
 
 
 class OneValuePerChannel(Explainer):
@@ -31,4 +31,4 @@ class OneValuePerChannel(Explainer):
     checks = ("DATA018",)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        return {"shape": shape_as_evidence(tuple(int(size) for size in re.findall(r"\d+", match["size"])))}
+        return {"shape": format_shape_tuple(tuple(int(size) for size in re.findall(r"\d+", match["size"])))}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import shapes_and_origins
+from truestep.explainer.evidence import shapes_and_origins_text
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import shape_as_evidence, shape_at_crash
+from truestep.explainer.values import format_shape_tuple, raw_tensor_shape
 
 
 class ShapesDoNotBroadcast(Explainer):
@@ -46,15 +46,17 @@ class ShapesDoNotBroadcast(Explainer):
     checks = ("LOSS017",)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        axis, shown = match.groupdict().get("axis"), shapes_and_origins(crash)
+        axis, shown = match.groupdict().get("axis"), shapes_and_origins_text(crash)
         facts = {"where": f" at axis {axis}" if axis else "", "shown": f": {shown}" if shown else ""}
-        return facts | ((_rows(crash, match) if axis == "0" else {}) or _two_shapes(crash))
+        return facts | (
+            (_different_batch_size_facts(crash, match) if axis == "0" else {}) or _two_shapes_facts(crash)
+        )
 
 
-def _rows(crash: Crash, match: Match) -> dict[str, str]:
+def _different_batch_size_facts(crash: Crash, match: Match) -> dict[str, str]:
     """Say what the rows are where two batches of different sizes meet; the values nearest to the end of the line count."""
     sizes = {int(match["first"]), int(match["second"])}
-    shapes = [(each.name, shape_at_crash(each.value)) for each in reversed(crash.tensors)]
+    shapes = [(each.name, raw_tensor_shape(each.value)) for each in reversed(crash.tensors)]
     rows = {shape[0]: name for name, shape in shapes if shape and shape[0] in sizes}
     tables = {shape[0] for _, shape in shapes if len(shape) > 1 and shape[0] in sizes}
     said = " and ".join(f"{name} has {size} rows" for size, name in rows.items())
@@ -63,12 +65,12 @@ def _rows(crash: Crash, match: Match) -> dict[str, str]:
     return {"have": said} if tables else {}
 
 
-def _two_shapes(crash: Crash) -> dict[str, str]:
-    shapes = [(each.name, shape_at_crash(each.value)) for each in crash.tensors[:2]]
+def _two_shapes_facts(crash: Crash) -> dict[str, str]:
+    shapes = [(each.name, raw_tensor_shape(each.value)) for each in crash.tensors[:2]]
     if len(shapes) < 2:
         return {}
     (name, few), (_, many) = sorted(shapes, key=lambda each: len(each[1]))
     if len(few) == 1 < len(many) and few[0] == many[0]:
         return {"column": name, "ones": ", 1" * (len(many) - 1)}
     is_turned = len(few) == len(many) and sorted(few) == sorted(many) and few != many
-    return {"turned": name, "order": shape_as_evidence(many)} if is_turned else {}
+    return {"turned": name, "order": format_shape_tuple(many)} if is_turned else {}

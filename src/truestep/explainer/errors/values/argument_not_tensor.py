@@ -3,7 +3,7 @@ from itertools import islice
 from typing import Any
 
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import evidence_of_layer
+from truestep.explainer.values import describe_crash_layer
 
 
 class ArgumentNotTensor(Explainer):
@@ -54,26 +54,30 @@ class ArgumentNotTensor(Explainer):
     not_in_a_log = "what gave that value"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        kind, before = match["kind"], _layer_before(crash)
+        kind, before = match["kind"], _preceding_layer_in_sequential(crash)
         found = next((each for each in crash.values if type(each.value).__name__ == kind), None)
         made = crash.made(found.name) if found else None
         where = f", from line {made.number}: {made.text}" if made else ""
         name = f"`{found.name}`{where} is" if found else "the value is"
-        holds = {"holds": "texts"} if any(_has_texts(each.value, kind) for each in crash.values) else {}
+        holds = (
+            {"holds": "texts"}
+            if any(_is_container_of_strings(each.value, kind) for each in crash.values)
+            else {}
+        )
         return {"name": name} | ({"before": before} if before else {}) | holds
 
 
-def _has_texts(value: Any, kind: str, depth: int = 2) -> bool:
+def _is_container_of_strings(value: Any, kind: str, depth: int = 2) -> bool:
     """Whether a value is a tuple or list of texts of that kind, or a batch that holds one; no code of a class of theirs runs."""
     if type(value) not in (tuple, list, dict):
         return False
     parts = list(islice(value.values() if type(value) is dict else value, 50))
     if type(value).__name__ == kind and parts and all(type(each) is str for each in parts):
         return True
-    return depth > 0 and any(_has_texts(each, kind, depth - 1) for each in parts)
+    return depth > 0 and any(_is_container_of_strings(each, kind, depth - 1) for each in parts)
 
 
-def _layer_before(crash: Crash) -> str:
+def _preceding_layer_in_sequential(crash: Crash) -> str:
     """Return the layer that comes before the failing one in an nn.Sequential, by its path in it."""
     for frame in reversed(crash.frames):
         names = frame.locals()
@@ -83,5 +87,5 @@ def _layer_before(crash: Crash) -> str:
             place = next((index for index, (_, layer) in enumerate(layers) if layer is names["module"]), 0)
             if place:
                 name, layer = layers[place - 1]
-                return f"layer {name}, {evidence_of_layer(layer)},"
+                return f"layer {name}, {describe_crash_layer(layer)},"
     return ""

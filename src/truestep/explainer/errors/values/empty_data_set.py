@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import attribute_at_crash
+from truestep.explainer.values import static_attribute_lookup
 
 
 class EmptyDataSet(Explainer):
@@ -28,7 +28,7 @@ class EmptyDataSet(Explainer):
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         for frame in reversed(crash.frames):
-            found, value = attribute_at_crash(frame.locals().get("self"), "data_source")
+            found, value = static_attribute_lookup(frame.locals().get("self"), "data_source")
             if found:
                 return {"kind": type(value).__name__}
         return {}

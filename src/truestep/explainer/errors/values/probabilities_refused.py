@@ -41,10 +41,10 @@ class ProbabilitiesRefused(Explainer):
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         for each in crash.tensors:
             if each.value.is_floating_point() and each.value.device.type != "meta":
-                return {"name": each.name, "wrong": _what_is_wrong(each.value)}
+                return {"name": each.name, "wrong": _invalid_probabilities_text(each.value)}
         return {}
 
 
-def _what_is_wrong(tensor: Any) -> str:
+def _invalid_probabilities_text(tensor: Any) -> str:
     tests = {"nan": tensor.isnan(), "infinite": tensor.isinf(), "negative": tensor < 0}
     return next((name for name, found in tests.items() if bool(found.any())), "zero")
