@@ -53,7 +53,7 @@ class BestWeightsShared(SourceCheck):
     Fix: copy.deepcopy(net.state_dict()), or save it to a file at once. A round that begins anew makes
     its model, or loads that copy.
 
-    Evidence: 186 repositories, beds A, B, D, E, F, G, H, I, P, Q, R, S, T, U, V, W: 45 true, 2 debatable, 3
+    Evidence: 186 repositories, beds A, B, D, E, F, G, H, I, P, Q, R, S, T, U, V, W, X: 50 true, 2 debatable, 3
     false.
     """
 

@@ -31,7 +31,7 @@ class BidirectionalLastStep(SourceCheck):
     Fix: torch.cat([h[-2], h[-1]], 1) of the final hidden state holds the end of both directions.
 
     Evidence: 649453932/Chinese-Text-Classification-Pytorch 6cb26819 models/TextRNN.py:57; corpus, beds E, K, L,
-    N, Q, W: 8 true, 0 false.
+    N, Q, W, X: 9 true, 1 false.
     """
 
     code = "DATA030"

@@ -44,7 +44,7 @@ class StatisticsBeforeSplit(SourceCheck):
 
     Fix: split first, fit on the training part alone, transform both. A series is cut by time, and each part into windows.
 
-    Evidence: 186 repositories, beds E, S, T, W: 20 true, 2 debatable, 0 false.
+    Evidence: 186 repositories, beds E, S, T, W, X: 23 true, 2 debatable, 0 false.
     """
 
     code = "DATA013"

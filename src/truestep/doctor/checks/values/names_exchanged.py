@@ -65,7 +65,7 @@ class NamesExchanged(SourceCheck):
 
     Fix: exchange them, or give them by name.
 
-    Evidence: 186 repositories, beds B, D, F, H, P, R, T, V: 8 true, 3 debatable, 2 false.
+    Evidence: 186 repositories, beds B, D, F, H, P, R, T, V, X: 9 true, 3 debatable, 4 false.
     """
 
     code = "VALUE012"
