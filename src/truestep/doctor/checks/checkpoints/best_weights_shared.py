@@ -93,7 +93,13 @@ class BestWeightsShared(SourceCheck):
             "copy" not in imported_names(module) or not can_be_copied
         ):  # what parameters() gives is gone through once
             raise SourceRewriteError
-        return [replace_node(module, node, f"copy.deepcopy({node_text(module, node)})")]
+        above = module.parents[node]
+        shallow = module.parents[above]  # `net.state_dict().copy()`, a new dict of the same tensors
+        is_shallow = (
+            isinstance(above, ast.Attribute) and above.attr == "copy" and isinstance(shallow, ast.Call)
+        )
+        copied = shallow if is_shallow else node
+        return [replace_node(module, copied, f"copy.deepcopy({node_text(module, node)})")]
 
 
 def _is_average_with_own_model(module: SourceModule, mixed: WeightMixture, kept: KeptWeights) -> bool:
