@@ -104,7 +104,8 @@ def _find_means_over_examples(module: SourceModule) -> Iterator[At]:
             total = total.args[0]
         added = sums.get(_total_location(module, total), []) if isinstance(node.op, ast.Div) else []  # type: ignore[attr-defined]
         loops = [module.loop(each) for each in added]
-        if loops and all(_is_example_count(module, number, each) for each in loops):
+        is_shown = loops and not _is_only_for_plateau(module, node)
+        if is_shown and all(_is_example_count(module, number, each) for each in loops):
             text = f"Mean losses of batches are added up, and divided by the number of examples, {ast.unparse(number)}."
             yield At(node, text, RISK)
 
@@ -167,6 +168,28 @@ def _sums_over_batches(module: SourceModule) -> Iterator[At]:
         ):
             text = f"The losses of all examples are added up, and divided by the number of batches, {ast.unparse(length)}."
             yield At(node, text, RISK)
+
+
+def _is_only_for_plateau(module: SourceModule, node: ast.AST) -> bool:
+    """Tell a figure that only a ReduceLROnPlateau takes: its relative threshold does not see a constant factor."""
+    above = module.parents[node]
+    if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
+        scope = module.scope(above)
+        reads = [each for each in module.reads(above.targets[0].id) if module.scope(each) is scope]
+        return bool(reads) and all(_is_step_of_plateau(module, module.parents[each]) for each in reads)
+    return _is_step_of_plateau(module, above)
+
+
+def _is_step_of_plateau(module: SourceModule, call: ast.AST) -> bool:
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "step"):
+        return False
+    made = [each for each in value_origins(module, call.func.value) if isinstance(each, ast.Call)]
+    return bool(made) and all(
+        last_part(each.func) == "ReduceLROnPlateau"
+        and not has_star_args(each)
+        and literal(module, argument(each, 5, "threshold_mode") or ast.Constant("rel")) == "rel"
+        for each in made
+    )
 
 
 def _is_mean_loss(module: SourceModule, loss: ast.Call) -> bool:
