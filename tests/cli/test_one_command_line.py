@@ -282,6 +282,8 @@ def test_a_watch_in_a_notebook_names_cell_and_line(monkeypatch):
         (("src/train.py", "--lr", "1"), "truestep doctor src/train.py"),
         (("digits.ipynb",), "truestep doctor digits.ipynb"),
         (("check",), "Did you mean 'checks'"),
+        (("check", "train.py"), "write: truestep read train.py"),
+        (("inspect", "-q", "src/train.py"), "write: truestep read src/train.py"),
         (("resume",), "start its script again"),
         (("doctor", "--fix", "train.py"), "truestep read --fix train.py"),
         (("read", "--steps", "5", "train.py"), "truestep doctor --steps 50 train.py"),

@@ -58,6 +58,16 @@ def test_json_is_output_json_and_holds_what_was_fixed(folder):
     assert "+    F.cross_entropy(net(x), y).backward()" in fixed[0]["diff"]
 
 
+def test_fix_says_which_rewrites_it_leaves_to_the_user(folder):
+    assert "not made" not in call("--fix").output
+    loop = "    loss = F.cross_entropy(net(x), y)\n    loss.backward()\n    opt.step()\n"
+    loop += "    opt.zero_grad()\n    kept.append(loss)\n"
+    head = "import torch\nimport torch.nn.functional as F\nnet = torch.nn.Linear(4, 3)\n"
+    head += "opt, kept = torch.optim.SGD(net.parameters(), lr=0.1), []\n"
+    (folder / "kept.py").write_text(f"{head}for x, y in loader:\n{loop}print(sum(kept))\n")
+    assert "1 rewrite is shown and not made" in call("--fix").output
+
+
 def test_a_file_that_can_t_be_read_gives_2_whatever_else_was_found(folder):
     (folder / "old.py").write_text("import torch\ndef f(:\n")
     result = call()

@@ -395,7 +395,7 @@ def test_averages_that_mean_nothing_are_refused(make_learner, decay):
 
 
 def test_torchs_fused_half_precision_sgd_is_still_wrong():
-    """When this fails, torch has mended its kernel and `has_wrong_kernel` can go for that release on."""
+    """When this fails, torch has mended its kernel and `has_faulty_fused_kernel` can go for that release on."""
     torch.manual_seed(0)
     results = []
     for fused in (True, False):

@@ -356,7 +356,7 @@ def test_a_first_start_that_asks_for_a_checkpoint_of_the_trainers_is_told_of_our
 NAMES = """
 import json, torch, truestep as ts
 from accelerate import Accelerator, skip_first_batches
-from truestep.core.guidance import guidance_in
+from truestep.core.guidance import guidance_by_name
 
 accelerator = Accelerator(cpu=True)
 net = torch.nn.Linear(4, 1)
@@ -368,7 +368,7 @@ made = {
 }
 said = {}
 for library, exact in made.items():
-    for name in (*guidance_in(f"{library}.exact.NAME"), "epochz", "_private"):
+    for name in (*guidance_by_name(f"{library}.exact.NAME"), "epochz", "_private"):
         if name == "__reduce__":  # which it has, to say so
             continue
         try:
@@ -376,7 +376,7 @@ for library, exact in made.items():
         except AttributeError as error:
             said[f"{library} {name}"] = str(error)
 options = {}
-for name in guidance_in("ts.transformers.ExactResume(NAME=...)"):
+for name in guidance_by_name("ts.transformers.ExactResume(NAME=...)"):
     try:
         ts.transformers.ExactResume("options", **{name: 3})
     except ts.OptionError as error:

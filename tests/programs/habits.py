@@ -104,7 +104,8 @@ class Habit:
     def stands_apart(self, other: "Habit", laws: Sequence[str]) -> bool:
         """Return whether this one can't be held beside another to one of the laws."""
         apart = {name for law in laws for name in self.words.get(f"without under {law}", "").split()}
-        return bool(apart) and bool(apart & {other.name, *other.words.get("is", "").split()})
+        rounds = ["rounds"] if "plain rounds" in other.words else []
+        return bool(apart) and bool(apart & {other.name, *other.words.get("is", "").split(), *rounds})
 
     def excludes(self, other: "Habit") -> bool:
         """Return whether this one can't be written together with another."""

@@ -308,7 +308,10 @@ def test_a_number_under_another_name_is_written_as_it_was_given(given, written):
 def test_a_schedule_under_another_name_stays_the_function_that_it_is(tmp_path):
     run = ts.Run(tmp_path, progress=False)
     make = lambda p: torch.optim.SGD(p, lr=0.1)
-    with pytest.raises(ts.OptionError, match=r"Write schedule=, with the same function\.$"):
+    with pytest.raises(
+        ts.OptionError,
+        match=r"Write schedule=, with the same function, in ts\.per_epoch\(\.\.\.\) where it counts epochs\.$",
+    ):
         run.learner(nn.Linear(4, 2), make, scheduler=lambda o: torch.optim.lr_scheduler.StepLR(o, 3))
     net = run.learner(nn.Linear(4, 2), make)
     with pytest.raises(

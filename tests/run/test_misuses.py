@@ -276,6 +276,7 @@ for epoch in run.epochs(2):
         "next(iter(run.batches(train)))\n" + loop("net.update(loss, batch)"),
         r"1 batch came from run\.batches before run\.epochs began.*counts as steps.*if run\.step == 1: print\(batch\)",
     ),
+    "a part of an epoch": ("run.epochs(2.5)", r"a whole number of at least 0, run\.epochs\(3\)\."),
     "a range for epochs": ("run.epochs(range(3))", r"a whole number of at least 0, run\.epochs\(3\)"),
     "a text for steps": ("run.steps('9')", r"given '9'.*run\.steps\(9\)"),
     "a fraction for a limit": ("run.batches(train, limit=2.0)", r"given 2\.0.*run\.batches\(source, limit=2\)"),

@@ -156,7 +156,7 @@ def test_unknown_options_are_answered_with_what_there_is(tmp_path, options, mess
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"every_steps": 0}, "every_steps=0: give at least 1"),
+        ({"every_steps": 0}, r"every_steps=0\): no step is a multiple of it\. Give at least 1"),
         ({"every_steps": "3"}, r"every_steps='3'.*whole number.*write ts\.Saving\(every_steps=3\)"),
         ({"every_steps": "three"}, r"every_steps='three'.*whole number.*ts\.Saving\(every_steps=1000\)"),
         ({"every_steps": 2.5}, "every_steps=2.5.*whole number"),

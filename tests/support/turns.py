@@ -13,7 +13,7 @@ import zlib
 from functools import cache
 from pathlib import Path
 
-SECONDS = 0.4
+SECONDS = 0.33
 DRAWS = 10  # in so many draws in a row every test is, but for grids that are sliced more
 COSTS = Path(__file__).parents[1] / "costs.txt"
 

@@ -206,7 +206,7 @@ def know_what_a_watch_asks_for():
         importlib.import_module, ("truestep.doctor.catalogue", "truestep.doctor.runtime.wrapping")
     )
     catalogue.checks()
-    wrapping._modules_of_the_user()
+    wrapping._user_module_variables()
 
 
 def load(names, collapse):

@@ -262,7 +262,7 @@ def test_a_run_whose_files_would_have_paths_of_260_characters_is_refused_beforeh
 GIVEN = r"""
 import truestep as ts
 from truestep.cli.targets import _split_target
-from truestep.core.system import leads_through_folders, path_of_file_address
+from truestep.core.system import is_path_with_folder, path_from_file_url
 from truestep.mirror.address import check_mirror_address
 from truestep.recipes.loading.find import find_recipe
 from truestep.run.directory import choose_run_directory
@@ -273,11 +273,11 @@ def told(call, *given):
     except ts.OptionError as error:
         return str(error)
 
-assert path_of_file_address("/C:/shared/runs/x") == "C:/shared/runs/x"
-assert path_of_file_address("/shared") == "/shared"
+assert path_from_file_url("/C:/shared/runs/x") == "C:/shared/runs/x"
+assert path_from_file_url("/shared") == "/shared"
 assert check_mirror_address("file:///C:/shared/runs/x")
 for path in ("runs\\x", "C:\\runs\\x", "runs/x"):
-    assert leads_through_folders(path)
+    assert is_path_with_folder(path)
     assert "names a file" in told(choose_run_directory, None, path), path
 for path in ("C:\\train.py", "C:/train.py"):
     assert "FILE.py:NAME" in told(_split_target, path)

@@ -16,7 +16,7 @@ from truestep.cli.statuses import EXIT_FAILED, EXIT_USAGE
 from truestep.core.errors import OptionError
 from truestep.core.wording import plural, printable_text
 from truestep.doctor.finding import Severity
-from truestep.doctor.fixing import FixedFile, fix_files
+from truestep.doctor.fixing import FixedFile, fix_files, is_certain_fix
 from truestep.doctor.kept import source_readings_folder
 from truestep.doctor.read import read_paths, why_nothing_to_find
 from truestep.doctor.reading import SourceReading
@@ -125,6 +125,10 @@ def _fix_until_done(
         if all(each.left for each in found):
             break
         reading = read_paths(paths, selection)
+    shown = [each for each in reading.findings if each.replacement is not None and not is_certain_fix(each)]
+    if shown:
+        what = plural(len(shown), "rewrite is", "rewrites are")
+        warn_on_screen(f"{what} shown and not made: what is no bug for certain may be what was meant")
     return reading, done
 
 

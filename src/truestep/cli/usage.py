@@ -2,6 +2,7 @@
 """Mistyped commands and options: one plain message with the nearest names, as wide as it needs to be."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -64,10 +65,10 @@ class CommandGroupWithSuggestions(TyperGroup):
         if unknown and "list" in self.commands and Path(args[0]).is_dir():
             args = ["list", *args]  # a folder alone: what is in it
         elif unknown and not ctx.resilient_parsing:
-            ctx.fail(self._unknown_command_message(args[0], ctx))
+            ctx.fail(self._unknown_command_message(args[0], ctx, args[1:]))
         return super().resolve_command(ctx, args)
 
-    def _unknown_command_message(self, word: str, context: Any) -> str:
+    def _unknown_command_message(self, word: str, context: Any, others: Sequence[str] = ()) -> str:
         if word in _COMMANDS and (context.parent is None or word in _REMOVING):
             return f"There is no command {word!r}. {_COMMANDS[word]}."
         if context.parent is None and word.endswith((".py", ".ipynb")):
@@ -75,6 +76,11 @@ class CommandGroupWithSuggestions(TyperGroup):
                 f"{word!r} is a script, and a command stands before it. To run it and look for mistakes write: truestep doctor "
                 f"{word}; to read it alone: truestep read {word}. It trains by python {word}."
             )
+        scripts = (
+            [each for each in others if each.endswith((".py", ".ipynb"))] if context.parent is None else []
+        )
+        if scripts:
+            return f"There is no command {word!r}. To look for mistakes in a script write: truestep read {scripts[0]}"
         if "list" in self.commands and Path(word).is_file():
             return f"{word!r} is a file, no folder of a run. Write: truestep {context.info_name} runs/digits"
         if "list" in self.commands and len(Path(word).parts) > 1:

@@ -48,6 +48,8 @@ def _unknown_option_message(owner: str, name: str, value: object, known: list[st
             instead = f"{instead.partition('=')[0]}={value!r}"
         if isinstance(value, FunctionType) and "=lambda " in instead:
             instead = f"{instead.partition('=')[0]}=, with the same function"
+            if instead.startswith("schedule="):
+                instead += ", in ts.per_epoch(...) where it counts epochs"
         if isinstance(value, str | PathLike) and instead.endswith('"runs/digits")'):
             instead = instead.replace('"runs/digits"', repr(fspath(value)))
         return f"{said} Write {instead}."

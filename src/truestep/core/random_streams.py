@@ -152,7 +152,7 @@ def host_rng_states() -> tuple[Any, Any]:
 
 
 def set_host_rng_states(states: tuple[Any, Any]) -> None:
-    """Put back what `host_random_streams` returned."""
+    """Put back what `host_rng_states` returned."""
     import random
 
     import numpy as np

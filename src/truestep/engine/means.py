@@ -29,7 +29,7 @@ AT_ONCE = 1 << 15
 
 def deferred_mean(values: Tensor) -> Noted:
     """Return what stands for the mean of values, without a gradient; nobody else can write to it."""
-    # as `_is_vector_at_hand`, without its call: this runs in every update
+    # as `_is_cpu_float_vector`, without its call: this runs in every update
     if values.ndim == 1 and values.is_cpu and values.dtype is torch.float32 and values.is_contiguous():
         count = values.numel()  # `len` of a tensor is a function in Python
         if count <= MOST_NUMBERS:

@@ -82,7 +82,7 @@ class Update(NotIterableObject):
     _number: int
 
     def __init__(self) -> None:
-        """Raise an OptionError: a learner makes it (`update_result`)."""
+        """Raise an OptionError: a learner makes it (`make_update`)."""
         raise OptionError(guidance("NAME(...)", "ts.Update"))
 
     @property

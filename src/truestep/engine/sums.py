@@ -41,7 +41,7 @@ class LossTotals:
         expected: float | Callable[[], int] = 0,
         outputs_dim: int = 0,
     ) -> None:
-        self._expected = expected  # see `expect`
+        self._expected = expected  # see `set_expected_examples`
         self.num_parts = 0
         """How many have been added."""
         self.num_counted: int | None = None

@@ -4,7 +4,7 @@
 update_together   the plan → freeze everybody else → gradients → what becomes of it → put everything back → each learner's step
 └── gradients     the parts that fit into memory, smaller ones when an allocation fails
     └── accumulate    the batch at once, or part by part
-        └── _compute      key the randomness → loss → check → backward
+        └── _compute_part key the randomness → loss → check → backward
 """
 
 from collections.abc import Callable, Sequence

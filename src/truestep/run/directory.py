@@ -268,7 +268,9 @@ def _foreign_file_names(directory: Path) -> list[str]:
     if not directory.exists():
         return []
     if not directory.is_dir():
-        raise RunDirectoryError(f"{directory} is a file; a run needs a directory of its own.")
+        raise RunDirectoryError(
+            f'{directory} is a file; a run needs a directory of its own, as ts.Run("runs/{directory.name}").'
+        )
     return sorted(
         entry.name
         for entry in directory.iterdir()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes that a source's own end does not decide: so many batches each, and the numbers of steps."""
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,8 @@ def check_loop_count(call: str, count: Any, *, at_least: int) -> None:
     """Raise an OptionError unless a whole number was given."""
     if type(count) is not int or count < at_least:
         meant = intended_whole_number(count, at_least)
+        if meant is None and isinstance(count, float) and math.isfinite(count):
+            meant = max(at_least, math.ceil(count))  # of len(x) / batch_size, as a rule
         form = call.partition(", how many")[0].replace("total", str(meant)).replace("...", str(meant))
         instead = "" if meant is None else f", {form}"
         raise OptionError(f"{call} was given {count!r}: give a whole number of at least {at_least}{instead}.")

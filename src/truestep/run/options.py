@@ -83,7 +83,8 @@ class Saving:
         self._check_seconds()
         if self.every_steps is not None and self.every_steps < 1:
             raise OptionError(
-                f"every_steps={self.every_steps}: give at least 1, or None to save by time and epoch alone."
+                f"ts.Saving(every_steps={self.every_steps}): no step is a multiple of it. Give at least 1, every_steps=1000, "
+                "or None to save by time and epoch alone."
             )
         if self.best is not None and (not isinstance(self.best, str) or not self.best):
             raise OptionError(

@@ -142,7 +142,7 @@ def test_one_word_for_all_tells_which_gradient_has_come(monkeypatch):
         made.append(method)
         return lambda index, parameter: come.append((index, parameter))
 
-    monkeypatch.setattr(gradient_hooks, "weakly", weakly)
+    monkeypatch.setattr(gradient_hooks, "weak_method_callback", weakly)
     come, parameters = [], [torch.nn.Parameter(torch.zeros(1000)) for _ in range(300)]
     weights = SimpleNamespace(parameters=parameters, sparse=[], has_half=False)
     (message := FirstMessage(2)).add(parameters)

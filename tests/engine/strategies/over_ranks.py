@@ -823,6 +823,6 @@ if __name__ == "__main__":
     if sys.argv[3:4] == ["card"]:
         on_cards()
     elif sys.argv[3:4] == ["ahead"]:  # of the host, as a card would be
-        totals.runs_ahead = lambda device: True
+        totals.is_async_device = lambda device: True
     for case in [each for each in sys.argv[3:] if each not in ("card", "ahead")] or CASES:
         trained(case, Path(sys.argv[1]), sys.argv[2])

@@ -164,8 +164,8 @@ def test_a_real_limit_of_the_kernel(one_cpu):
 import sys
 from pathlib import Path
 Path(sys.argv[1], "cgroup.procs").write_text("0")
-from truestep.machine.environment.container import read_container, usable_cpus
-container = read_container()
+from truestep.machine.environment.container import read_container_limits, usable_cpus
+container = read_container_limits()
 print(container.cpu_limit, usable_cpus(container))
 """
     result = subprocess.run(

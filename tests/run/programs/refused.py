@@ -274,7 +274,7 @@ def refused(case, folder, **options):
         said = "nothing was raised"
     world = run and run.context.world
     if world is not None and dist.is_initialized():
-        atexit.unregister(world._leave)
+        atexit.unregister(world._close_at_exit)
         world.links.close()
         World.here = None
     del run, world

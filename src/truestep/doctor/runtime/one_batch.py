@@ -52,7 +52,7 @@ class OneBatchProbe:
     def _is_divisible_batch(self, output: Tensor) -> bool:
         is_batch = output.dim() > 1 and self.loss.target.dim() > 0
         same = is_batch and self.whole == len(self.loss.input) == len(self.loss.target)
-        return same and self.whole > EXAMPLES and not self.loss.options.get("weight", None)
+        return same and self.whole > EXAMPLES and self.loss.options.get("weight") is None
 
     def obstacle(self) -> str | None:
         """Return why it can't be tried, or None."""

@@ -152,7 +152,18 @@ class ProgramFunctions:
         found: object = self._names.defined(name) if isinstance(name, (ast.Name, ast.Attribute)) else None
         if found is None and isinstance(name, ast.Name) and name in self.index.scope_of:
             found = self._definition_in_force(name)
-        return found if isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
+        is_function = isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef))
+        return None if not is_function or self._is_import_in_force(name) else found  # type: ignore[return-value]
+
+    def _is_import_in_force(self, name: ast.expr) -> bool:
+        """Tell whether an import alone gives a name its value where it is read, and a function of that name stands elsewhere."""
+        if not isinstance(name, ast.Name) or name not in self.index.scope_of:
+            return False
+        bindings = self._names.local_bindings(name)
+        if len({each.how for each in bindings}) < 2 or all(each.how != "import" for each in bindings):
+            return False
+        reaching = self._values.reaching(name)
+        return bool(reaching) and all(each.how == "import" for each in reaching)
 
     def _definition_in_force(self, name: ast.Name) -> ast.AST | None:
         """Return the one definition that a name has where it is read, of several of that name: each loop's own `closure`."""

@@ -10,7 +10,7 @@ from truestep.engine.data.keys import Keys, sample_keys_at
 
 Indices = npt.NDArray[np.int64]
 
-ROUNDS = 8  # four are enough for ideal round functions (Luby and Rackoff 1988); `_below` is a cheap hash
+ROUNDS = 8  # four are enough for ideal round functions (Luby and Rackoff 1988); `_keyed_value_below` is a cheap hash
 SMALL = 4096  # up to here the whole permutation is drawn by sorting: exactly uniform, and faster
 _FIRST, _SECOND, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93), np.uint64(32)
 

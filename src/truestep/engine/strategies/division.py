@@ -161,7 +161,7 @@ class SharedBatch:
         return self._unmet.head()
 
     def agree(self, heads: Sequence[RankMessageHead]) -> bool:
-        """Whether all ranks may go on from what they have said; where not, `take_heads` says why."""
+        """Whether all ranks may go on from what they have said; where not, `receive_heads` says why."""
         return self._unmet.agree(heads)
 
     def receive_heads(self, heads: Sequence[RankMessageHead]) -> None:

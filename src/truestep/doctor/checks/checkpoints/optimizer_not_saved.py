@@ -44,7 +44,7 @@ class OptimizerNotSaved(SourceCheck):
 
     Evidence: found in the wild (docs/wild.md); Project-MONAI/tutorials b3c6c998
     pathology/multiple_instance_learning/panda_mil_train_evaluate_pytorch_gpu.py:196; corpus, 186 repositories,
-    beds B, D, F, H, K, L, M, N, O, P, R, S, T, V, W: 18 true, 8 debatable, 16 false.
+    beds B, D, F, H, K, L, M, N, O, P, R, S, T, V, W, X: 19 true, 8 debatable, 16 false.
     """
 
     code = "SAVE005"

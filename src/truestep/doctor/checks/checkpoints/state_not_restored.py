@@ -59,7 +59,7 @@ class StateNotRestored(SourceCheck):
             scheduler.load_state_dict(state["schedule"])
             return state["epoch"]
 
-    Fix: scheduler.load_state_dict(state["schedule"]), before the first step.
+    Fix: load each of these states, as `scheduler.load_state_dict(state["schedule"])`, before the first step.
 
     Evidence: beds D, G, H, Q, T: 5 true, 3 false.
     """
@@ -78,12 +78,13 @@ class StateNotRestored(SourceCheck):
             if not _restores_or_returns_states(module, loaded.call):
                 continue
             alike = [each for each in saved if len(loaded.keys.keys() & each.keys.keys()) >= 2]
-            for key in (
-                _unrestored_state_keys(module, loaded, alike, saved)
+            if (
+                left := _unrestored_state_keys(module, loaded, alike, saved)
                 if not _is_loaded_only_to_evaluate(module, loaded)
-                else ()
+                else []
             ):
-                yield At(loaded.call, f"What is saved as {key!r} is not read when the run goes on.", RISK)
+                keys = " and ".join(map(repr, left))
+                yield At(loaded.call, f"What is saved as {keys} is not read when the run goes on.", RISK)
 
 
 def _restores_or_returns_states(module: SourceModule, load: ast.Call) -> bool:

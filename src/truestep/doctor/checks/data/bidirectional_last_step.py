@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant, literal, value_origins, value_sources
+from truestep.doctor.source.values import (
+    argument,
+    constant,
+    literal,
+    resolve_expression,
+    value_origins,
+    value_sources,
+)
 
 _LAYERS = functions("is a recurrent layer")
 
@@ -31,7 +38,7 @@ class BidirectionalLastStep(SourceCheck):
     Fix: torch.cat([h[-2], h[-1]], 1) of the final hidden state holds the end of both directions.
 
     Evidence: 649453932/Chinese-Text-Classification-Pytorch 6cb26819 models/TextRNN.py:57; corpus, beds E, K, L,
-    N, Q, W: 8 true, 0 false.
+    N, Q, W, X: 9 true, 1 false.
     """
 
     code = "DATA030"
@@ -46,8 +53,38 @@ class BidirectionalLastStep(SourceCheck):
             if made is None or literal(module, argument(made, None, "bidirectional")) is not True:
                 continue
             batch_first = literal(module, argument(made, None, "batch_first")) is True
-            if _is_last_step_index(node.slice, batch_first):
+            if _is_last_step_index(node.slice, batch_first) and not _is_of_one_step(
+                module, node.value, batch_first
+            ):
                 yield At(node, "The backward direction has seen one step of the sequence here.", RISK)
+
+
+def _is_of_one_step(module: SourceModule, outputs: ast.expr, batch_first: bool) -> bool:
+    """Tell a sequence of one step, `x.unsqueeze(1)`, here or of all rows that the program makes tensor sets of."""
+    axis = 1 if batch_first else 0
+    calls = [each for each, _ in value_sources(module, outputs) if isinstance(each, ast.Call)]
+    if any(_is_unsqueezed(module, part, axis) for each in calls for part in each.args[:1]):
+        return True
+    sets = [
+        (file, each)
+        for file in module.program.linked
+        for each in file.calls("torch.utils.data.TensorDataset")
+    ]
+    return (
+        batch_first
+        and bool(sets)
+        and all(bool(each.args) and _is_unsqueezed(file, each.args[0], axis) for file, each in sets)
+    )
+
+
+def _is_unsqueezed(module: SourceModule, node: ast.expr, axis: int) -> bool:
+    made = resolve_expression(module, node)
+    while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute):
+        is_function = (module.qualify(made.func) or "").startswith("torch.")
+        if made.func.attr == "unsqueeze":
+            return bool(constant(argument(made, 1 if is_function else 0, "dim")) == axis)
+        made = None if is_function else made.func.value
+    return False
 
 
 def _is_last_step_index(index: ast.expr, batch_first: bool) -> bool:

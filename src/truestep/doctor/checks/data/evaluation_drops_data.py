@@ -44,7 +44,7 @@ class EvaluationDropsData(SourceCheck):
 
     Evidence: found in the wild (docs/wild.md); LINCellularNeuroscience/VAME b97a5180
     vame/model/evaluate.py:157; LINCellularNeuroscience/VAME b97a5180 vame/model/rnn_vae.py:330; corpus, 186
-    repositories, beds B, C, D, E, F, G, I, M, N, P, Q, R, S, T, U, V, W: 44 true, 11 debatable, 10 false.
+    repositories, beds B, C, D, E, F, G, I, M, N, P, Q, R, S, T, U, V, W, X: 46 true, 11 debatable, 12 false.
     """
 
     code = "DATA002"
@@ -108,8 +108,35 @@ def _is_drop_last_harmless(module: SourceModule, call: ast.Call, targets: list[a
         or _is_loader_unused(module, targets)
         or is_unused_data(module, call)
         or _is_only_peeked_with_next(module, targets)
+        or _is_shuffled_without_end(module, call, targets)
         or _is_used_by_libraries_only(module, call, targets)
         or is_loader_trained_on_here(module, call)
+    )
+
+
+def _is_shuffled_without_end(module: SourceModule, call: ast.Call, targets: list[ast.expr]) -> bool:
+    """Tell a shuffled loader that is gone through anew for ever: what one pass leaves out another one has."""
+    names = [last_part(each) for each in targets]
+    files = module.program.linked
+    reads = [read for name in names if name for file in files for read in file.read_under(name)]
+    if literal(module, argument(call, 2, "shuffle")) is not True or not reads or not all(names):
+        return False
+    given = [module.home(each).parents[each] for each in reads]
+    return all(isinstance(each, ast.Call) and _goes_on_for_ever(module.home(each), each) for each in given)
+
+
+def _goes_on_for_ever(home: SourceModule, call: ast.Call) -> bool:
+    """Tell a generator of the program with a loop over what it is given inside of `while True`."""
+    function = home.functions.target(call)
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    names = {each.arg for each in function.args.args}
+    return any(
+        isinstance(loop, ast.While)
+        and constant(loop.test) in (True, 1)
+        and any(isinstance(part, ast.For) and dotted_name(part.iter) in names for part in walk(loop))
+        and any(isinstance(part, ast.Yield) for part in walk(loop))
+        for loop in walk(function)
     )
 
 

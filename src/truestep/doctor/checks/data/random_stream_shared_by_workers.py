@@ -2,6 +2,7 @@
 """The same random numbers in every worker."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
@@ -9,14 +10,18 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.batches import LOADER, RUN
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import last_part, walk
 from truestep.doctor.source.values import argument, has_star_args, literal
 
+_SEEDS = ("numpy.random.seed", "random.seed")
+_VARIES = re.compile(
+    r"initial_seed|info|epoch|time|urandom|randint|get_state|entropy", re.IGNORECASE
+)  # other in each epoch
 GENERATORS = functions("makes a generator")
 
 
 class RandomStreamSharedByWorkers(SourceCheck):
-    """A data set keeps a random generator of its own, which every worker copies.
+    """A data set keeps a random generator of its own, which every worker copies, or each epoch gives its workers the same seeds.
 
     Why: all workers draw the same numbers, and again the same in every epoch: augmentation repeats itself.
     (Plain np.random differs between workers since torch 1.9; Truestep's
@@ -35,13 +40,14 @@ class RandomStreamSharedByWorkers(SourceCheck):
             def __getitem__(self, i):
                 return torch.randn(3)
 
-    Fix: draw from torch's generator, or make one in the worker from torch.initial_seed().
+    Fix: no worker_init_fn: since torch 1.9 torch seeds NumPy and Python. Draw from torch's generator, or make one in the
+    worker from torch.initial_seed().
 
     Evidence: corpus, beds B, P, W: 3 true, 2 false.
     """
 
     code = "DATA003"
-    words = ("default_rng", "RandomState", "Random(", "Generator(")
+    words = ("worker_init_fn", "default_rng", "RandomState", "Random(", "Generator(")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a generator made in __init__ of a data set and drawn from per sample."""
@@ -61,6 +67,8 @@ class RandomStreamSharedByWorkers(SourceCheck):
                         f"Every worker gets a copy of self.{name} and draws the same numbers.",
                         self._severity(module, owner),
                     )
+
+        yield from _same_seeds_in_each_epoch(module)
 
     def _is_read_per_sample(self, owner: ast.ClassDef, name: str) -> bool:
         methods: list[ast.AST] = [
@@ -91,6 +99,48 @@ class RandomStreamSharedByWorkers(SourceCheck):
         loaders = [call for call, given in data if given is not None and module.classes.of(given) is owner]
         workers = [literal(module, argument(call, 5, "num_workers")) for call in loaders]
         return BUG if any(workers) else RISK
+
+
+def _same_seeds_in_each_epoch(module: SourceModule) -> Iterator[At]:
+    """Report a worker_init_fn that gives NumPy or Python a seed of the worker's number alone: each epoch has new workers."""
+    for call in module.calls(LOADER):
+        init = argument(call, 9, "worker_init_fn")
+        stays, workers = argument(call, None, "persistent_workers"), argument(call, 5, "num_workers")
+        function = module.functions.named(init) if init is not None else None
+        if function is None or workers is None or literal(module, workers) == 0 or stays is not None:
+            continue
+        home = module.home(function)
+        seeds = [each for each in home.inside(function, ast.Call) if home.qualify(each.func) in _SEEDS]
+        used = [part for each in home.inside(function, ast.Name, ast.Attribute) for part in [last_part(each)]]
+        if (
+            seeds
+            and not any(_VARIES.search(each) for each in used)
+            and _draws_by_seeded_generator(module, call, seeds)
+        ):
+            text = f"Line {seeds[0].lineno} gives the new workers of each epoch the same seeds: they draw the same numbers again."
+            yield At(init if init is not None else call, text, RISK)
+
+
+def _draws_by_seeded_generator(module: SourceModule, loader: ast.Call, seeds: list[ast.Call]) -> bool:
+    """Tell whether what is loaded draws by a generator that is seeded so, for each sample."""
+    roots = {(module.home(each).qualify(each.func) or "").rpartition(".")[0] for each in seeds}
+    owner = module.classes.of(data) if (data := argument(loader, 0, "dataset")) is not None else None
+    parts = (
+        [
+            each
+            for made in module.classes.lineage(owner)
+            for each in made.body
+            if getattr(each, "name", "") == "__getitem__"
+        ]
+        if owner
+        else []
+    )
+    called = [
+        (module.home(each).qualify(call.func) or "")
+        for each in parts
+        for call in module.inside(each, ast.Call)
+    ]
+    return any(each.rpartition(".")[0] in roots for each in called)
 
 
 def _is_dataset_instantiated(module: SourceModule, owner: ast.ClassDef) -> bool:

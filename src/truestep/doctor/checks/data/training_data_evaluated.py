@@ -4,21 +4,31 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.source.loaders import training_loaders
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import assignment_target, dotted_name, is_none, last_part, names_in, walk
+from truestep.doctor.source.once import walk_each_once
 from truestep.doctor.source.values import argument, constant, literal
 
 _HELD_OUT = re.compile(r"(^|_)(test|val|valid|validation|heldout)(_|$|set|loader|data)", re.IGNORECASE)
+# of data: what a figure is called, as `val_loss`, says little
+_DATA = "(_?(set|loader|data|dl|iter|ds|mask|idx|x|y)|$)"
+_TEST = re.compile(rf"(^|_)test{_DATA}", re.IGNORECASE)
+_VALID = re.compile(rf"(^|_)(val|valid|validation|dev|heldout){_DATA}", re.IGNORECASE)
+_KEEPS = ("save", "state_dict", "deepcopy", "checkpoint")
+_ORDERED = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
+_LOADER = re.compile(r"(loader|set|data|dl|iter|ds)$", re.IGNORECASE)
 _TRAIN = re.compile(r"(^|_)(train|training)(_|$|set|data)", re.IGNORECASE)
 
 
 class TrainingDataEvaluated(SourceCheck):
-    """What is named as test data is the training set, or is trained on.
+    """What is named as test data is the training set, is trained on, or decides which weights are kept.
 
-    Why: the model is measured on what it has learned by heart.
+    Why: the model is measured on what it has learned by heart, or by what it was chosen by: the best of many figures
+    of the test set is too good.
 
     Bad:
         train_loader = DataLoader(train_set, batch_size=32, shuffle=True)
@@ -28,7 +38,8 @@ class TrainingDataEvaluated(SourceCheck):
         train_loader = DataLoader(train_set, batch_size=32, shuffle=True)
         test_loader = DataLoader(test_set, batch_size=32)
 
-    Fix: give the loader the data that were held out; no backward() and step() in the loop that evaluates.
+    Fix: give the loader the data that were held out; no backward() and step() in the loop that evaluates. Keep
+    a part of the training data apart to choose the weights by, and test once.
 
     Evidence: 186 repositories: said 2 times, not judged; beds C, E, F, I, K, L, M, R, T, U: 10 true, 4
     debatable, 1 false.
@@ -65,6 +76,7 @@ class TrainingDataEvaluated(SourceCheck):
                     severity = ADVICE if _is_only_trained_on(module, name) else BUG
                     yield At(call, f"{name!r} is made with train=True: it is the training data.", severity)
         yield from _find_trained_held_out_data(module)
+        yield from _choices_by_test_data(module)
 
 
 def _find_trained_held_out_data(module: SourceModule) -> Iterator[At]:
@@ -78,6 +90,66 @@ def _find_trained_held_out_data(module: SourceModule) -> Iterator[At]:
     for loader, name in named.items():
         if training and _HELD_OUT.search(name) and not _TRAIN.search(name) and module.home(loader) is module:
             yield At(loader, f"A loop trains on {name!r}, as another one on {training[0]!r}.", RISK)
+
+
+def _choices_by_test_data(module: SourceModule) -> Iterator[At]:
+    """Report a test of the best figure so far that keeps weights or ends the training, by a figure of test data."""
+    for test in module.all(ast.If) if module.program.training_loops() else ():
+        compared = [
+            each
+            for each in walk(test.test)
+            if isinstance(each, ast.Compare) and isinstance(each.ops[0], _ORDERED)
+        ]
+        sides = [side for each in compared for side in (each.left, each.comparators[0])]
+        figures = [each for each in sides if "best" not in ast.unparse(each).lower()]
+        if not any("best" in ast.unparse(each).lower() for each in sides) or not _keeps_or_ends(test):
+            continue
+        words = {word for each in figures for word in _names_behind_figure(module, each)}
+        named = any(last_part(each).startswith("test_") for each in figures)
+        if (named or any(map(_TEST.search, words))) and not any(map(_VALID.search, words)):
+            beside = sorted(
+                each for each in module.program.identifiers if _VALID.search(each) and _LOADER.search(each)
+            )
+            text = f"The test data decide here which weights are kept{f', and {beside[0]!r} is there' if beside else ''}."
+            yield At(test.test, text, RISK if beside else ADVICE)
+
+
+def _keeps_or_ends(test: ast.If) -> bool:
+    parts = [part for each in (*test.body, *test.orelse) for part in walk(each)]
+    called = [last_part(each.func).lower() for each in parts if isinstance(each, ast.Call)]
+    return any(isinstance(each, ast.Break) for each in parts) or any(
+        word in name for name in called for word in _KEEPS
+    )
+
+
+def _names_behind_figure(module: SourceModule, figure: ast.expr) -> set[str]:
+    """Return the names and texts that a figure is computed from, and those of the loops that add it up."""
+    behind = partial(_computed_from, module, module.scope(figure))
+    start: list[ast.AST] = [figure]
+    parts = [part for each in walk_each_once(start, behind) for part in walk(each)]
+    functions = {each.func for each in parts if isinstance(each, ast.Call)}
+    named = [each for each in parts if isinstance(each, (ast.Name, ast.Attribute)) and each not in functions]
+    texts = [each.value for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return {*map(last_part, named), *texts}
+
+
+def _computed_from(module: SourceModule, scope: ast.AST, node: ast.AST) -> list[ast.AST]:
+    """Return what gives the names of an expression their values, and what the loops and functions go through that do."""
+    parts = list(walk(node))
+    made = [each for part in parts if isinstance(part, ast.Name) for each in module.resolver.reaching(part)]
+    given = [module.statement(each.node) for each in made if module.scope(each.node) is scope]
+    found: list[ast.AST | None] = [getattr(each, "value", None) for each in given]
+    found += [loop.iter for each in given if isinstance(loop := module.loop(each), ast.For)]
+    for call in parts:
+        function = module.functions.target(call) if isinstance(call, ast.Call) else None
+        if function is not None and isinstance(call, ast.Call) and not _is_given_held_out_data(call):
+            found += [each.iter for each in module.home(function).inside(function, ast.For)]
+            found += module.functions.results(function)
+    return [each for each in found if isinstance(each, ast.AST)]
+
+
+def _is_given_held_out_data(call: ast.Call) -> bool:
+    return any(_HELD_OUT.search(last_part(each)) for each in call.args)
 
 
 def _assignment_of_loader(module: SourceModule, loader: ast.AST) -> ast.Assign | None:

@@ -31,7 +31,8 @@ class VisibleDevicesTooLate(SourceCheck):
 
     Fix: set it in the shell, or before torch is imported.
 
-    Evidence: the plain form of row 92 of docs/mistakes.md; corpus, beds G, I, T: 4 true, 4 debatable, 4 false.
+    Evidence: the plain form of row 92 of docs/mistakes.md; corpus, beds G, I, T, X: 4 true, 4 debatable, 5
+    false.
     """
 
     code = "DEV001"

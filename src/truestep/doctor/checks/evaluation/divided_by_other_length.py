@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import SAME_NUMBERS
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.batches import LOADER, loader_tensors, num_rows
 from truestep.doctor.source.losses import loss_calls, loss_layer_constructor, loss_reduction
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted_name, last_part, method_of
+from truestep.doctor.source.names import Function, dotted_name, last_part, method_of, receiver_of
 from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.values import argument, has_star_args, literal, resolve_expression, value_origins
@@ -45,7 +46,7 @@ class DividedByOtherLength(SourceCheck):
     Fix: divide by the length of what the loop goes through; add loss.item() * len(x) where examples are counted;
     divide by len(loader.dataset), or by the len(x) that were counted.
 
-    Evidence: 186 repositories, beds D, H, I, M, Q, R, S, T, U, V, W: 35 true, 1 debatable, 3 false.
+    Evidence: 186 repositories, beds D, H, I, M, Q, R, S, T, U, V, W, X: 38 true, 1 debatable, 4 false.
     """
 
     code = "EVAL043"
@@ -66,6 +67,8 @@ class DividedByOtherLength(SourceCheck):
                     node, f"{name!r} is summed over {source}, and divided by the length of {other}.", RISK
                 )
         yield from _find_means_over_examples(module)
+        yield from _meters_of_means(module)
+        yield from _sums_over_batches(module)
         yield from _find_full_batch_assumptions(module)
 
 
@@ -101,9 +104,92 @@ def _find_means_over_examples(module: SourceModule) -> Iterator[At]:
             total = total.args[0]
         added = sums.get(_total_location(module, total), []) if isinstance(node.op, ast.Div) else []  # type: ignore[attr-defined]
         loops = [module.loop(each) for each in added]
-        if loops and all(_is_example_count(module, number, each) for each in loops):
+        is_shown = loops and not _is_only_for_plateau(module, node)
+        if is_shown and all(_is_example_count(module, number, each) for each in loops):
             text = f"Mean losses of batches are added up, and divided by the number of examples, {ast.unparse(number)}."
             yield At(node, text, RISK)
+
+
+def _meters_of_means(module: SourceModule) -> Iterator[At]:
+    """Report `self.sum += value` of a meter beside `self.count += n`, where its callers give it a batch's mean and its size."""
+    quotients = [each for each in module.all(ast.BinOp) if isinstance(each.op, ast.Div)]
+    counted = {(ast.unparse(each.left), ast.unparse(each.right)) for each in quotients}
+    for total in module.all(ast.AugAssign) if counted else ():
+        function = module.scope(total)
+        if (
+            not isinstance(total.value, ast.Name)
+            or not isinstance(total.target, ast.Attribute)
+            or not isinstance(function, ast.FunctionDef)
+        ):
+            continue
+        beside = [
+            each
+            for each in module.inside(function, ast.AugAssign)
+            if (ast.unparse(total.target), ast.unparse(each.target)) in counted
+        ]
+        for number in (each.value for each in beside if isinstance(each.value, ast.Name)):
+            if any(
+                _gives_mean_and_size(module, function, call, total.value.id, number.id)
+                for call in module.functions.callers(function)
+            ):
+                value, size = total.value.id, number.id
+                text = f"The mean of a batch, {value!r}, counts as one example of {size!r}: add {value} * {size}."
+                yield At(total, text, RISK)
+
+
+def _gives_mean_and_size(
+    module: SourceModule, function: ast.FunctionDef, call: ast.Call, value: str, number: str
+) -> bool:
+    given, size = argument_for(function, call, value), argument_for(function, call, number)
+    home = module.home(call)
+    means = {each for each in loss_calls(home) if _is_mean_loss(home, each)}
+    sized = size is not None and bool(_ROWS.search(ast.unparse(resolve_expression(home, size) or size)))
+    return sized and given is not None and _is_combination_of_means(home, means, _unwrap_number(given))
+
+
+def _sums_over_batches(module: SourceModule) -> Iterator[At]:
+    """Report the sum of losses over examples, none of which is trained on, that is divided by the number of batches."""
+    summed = {each for each in loss_calls(module) if loss_reduction(module, each) == "sum"}
+    taken = [
+        receiver for call in module.method_calls("backward") if (receiver := receiver_of(call)) is not None
+    ]
+    is_trained_on = any(_is_combination_of_means(module, summed, each) for each in taken)
+    sums = _sums_of_means(module, summed) if summed and not is_trained_on else {}
+    for node in [*module.all(ast.BinOp), *module.all(ast.AugAssign)] if sums else ():
+        total = node.left if isinstance(node, ast.BinOp) else node.target  # type: ignore[attr-defined]
+        length = node.right if isinstance(node, ast.BinOp) else node.value  # type: ignore[attr-defined]
+        loops = [module.loop(each) for each in sums.get(_total_location(module, total), [])]
+        sources = [_loop_iterable(module, each) for each in loops]
+        if (
+            isinstance(node.op, ast.Div)  # type: ignore[attr-defined]
+            and _loader_in_len_call(module, length)
+            and sources
+            and all(each is not None and _is_batched_loader(module, each) for each in sources)
+        ):
+            text = f"The losses of all examples are added up, and divided by the number of batches, {ast.unparse(length)}."
+            yield At(node, text, RISK)
+
+
+def _is_only_for_plateau(module: SourceModule, node: ast.AST) -> bool:
+    """Tell a figure that only a ReduceLROnPlateau takes: its relative threshold does not see a constant factor."""
+    above = module.parents[node]
+    if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
+        scope = module.scope(above)
+        reads = [each for each in module.reads(above.targets[0].id) if module.scope(each) is scope]
+        return bool(reads) and all(_is_step_of_plateau(module, module.parents[each]) for each in reads)
+    return _is_step_of_plateau(module, above)
+
+
+def _is_step_of_plateau(module: SourceModule, call: ast.AST) -> bool:
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "step"):
+        return False
+    made = [each for each in value_origins(module, call.func.value) if isinstance(each, ast.Call)]
+    return bool(made) and all(
+        last_part(each.func) == "ReduceLROnPlateau"
+        and not has_star_args(each)
+        and literal(module, argument(each, 5, "threshold_mode") or ast.Constant("rel")) == "rel"
+        for each in made
+    )
 
 
 def _is_mean_loss(module: SourceModule, loss: ast.Call) -> bool:

@@ -34,8 +34,8 @@ class LogitsAgainstHalf(SourceCheck):
 
     Fix: compare with 0, or out.sigmoid() with 0.5.
 
-    Evidence: the plain form of row 52 of docs/mistakes.md; 186 repositories, beds F, P, W: 4 true, 1 debatable,
-    2 false.
+    Evidence: the plain form of row 52 of docs/mistakes.md; 186 repositories, beds F, P, W, X: 6 true, 1
+    debatable, 2 false.
     """
 
     code = "EVAL041"

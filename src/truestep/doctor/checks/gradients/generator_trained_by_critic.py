@@ -4,6 +4,7 @@
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.library.operations import SAME_NUMBERS
@@ -11,10 +12,11 @@ from truestep.doctor.source.actions import CLEAR
 from truestep.doctor.source.adversaries import crossed_optimizers, gan_role_in_source
 from truestep.doctor.source.behind import calls_with_graph, is_model_call
 from truestep.doctor.source.events import Trace, TraceEvent
+from truestep.doctor.source.filled import TensorFill, tensor_fill
 from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted_name, is_self, last_part, method_of
-from truestep.doctor.source.values import calls_behind, resolve_expression
+from truestep.doctor.source.values import calls_behind
 
 _MOST_NAMES = 4  # that a loss goes by
 _AS_GIVEN = SAME_NUMBERS | {"sigmoid"}  # where it is larger, the answer is
@@ -56,8 +58,8 @@ class GeneratorTrainedByCritic(SourceCheck):
     backward(), and each step() straight behind it; Adam(discriminator.parameters()) for the optimizer that
     steps after the discriminator's loss; the label of real data in the generator's.
 
-    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/softmax_gan/softmax_gan.py:146; beds R, W: 2
-    true, 0 false.
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/softmax_gan/softmax_gan.py:146; beds R, W, X:
+    2 true, 1 debatable, 6 false.
     """
 
     code = "GRAD020"
@@ -171,66 +173,75 @@ def _role_of_results(module: SourceModule, call: ast.Call, run: Function, depth:
 def _find_wrong_generator_loss(module: SourceModule, trace: Trace) -> Iterator[At]:
     """Report a generator's loss that has the discriminator answer as the discriminator's own loss does."""
     losses = {id(each): each for each in loss_calls(module)}
-    pushed: dict[str, set[tuple[str, int]]] = {"discriminator": set(), "generator": set()}
+    pushed: dict[str, set[_Push]] = {"discriminator": set(), "generator": set()}
     last: TraceEvent | None = None
     for backward in trace.of("backward"):
         sides = [side for side in pushed if _is_stepped_without_clear(trace, backward, side)]
         if len(sides) == 1 and backward.receiver is not None:
             pushed[sides[0]] |= set(_loss_term_labels(module, backward.receiver, losses))
             last = backward if sides == ["generator"] else last
-    same = pushed["discriminator"] & pushed["generator"]
+    # what it answers to real data as well it does not tell generated data by: the classes of an AC-GAN
+    by_design = {(each.to.identity, each.sign) for each in pushed["discriminator"] if each.data == "real"}
+    opposed = {
+        (each.to.identity, each.sign) for each in pushed["discriminator"] if each.data == "generated"
+    } - by_design
+    same = [
+        each
+        for each in pushed["generator"]
+        if each.data == "generated" and (each.to.identity, each.sign) in opposed
+    ]
     if same and last is not None:
-        to = next(iter(same))[0]
+        to = min(each.to.shown for each in same)
         text = f"The generator's loss pushes the discriminator's answer to generated data to {to}, as the discriminator's own does."
         yield At(last.node, text, BUG)
 
 
 def _loss_term_labels(
     module: SourceModule, node: ast.expr, losses: dict[int, ast.Call], sign: int = 1, depth: int = 0
-) -> Iterator[tuple[str, int]]:
-    """Yield to what the terms of a loss push an answer to generated data, and whether they are added or taken off."""
+) -> Iterator["_Push"]:
+    """Yield to what the terms of a loss push the discriminator's answers, and whether they are added or taken off."""
     match node:
         case ast.BinOp(left=left, op=op, right=right):
+            other = -sign if isinstance(op, ast.Sub) else sign
             yield from _loss_term_labels(module, left, losses, sign, depth)
-            yield from _loss_term_labels(
-                module, right, losses, -sign if isinstance(op, ast.Sub) else sign, depth
-            )
+            yield from _loss_term_labels(module, right, losses, other, depth)
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             yield from _loss_term_labels(module, inner, losses, -sign, depth)
         case ast.Name() if depth < _MOST_NAMES:
             for value in [each for each in module.definitions(node) if each is not None]:
                 yield from _loss_term_labels(module, value, losses, sign, depth + 1)
-        case ast.Call(func=ast.Attribute(value=answer, attr="mean"), args=[]) if _is_score_of_generated_data(
-            module, answer
-        ):
-            yield "lower numbers" if sign > 0 else "higher numbers", sign
-        case ast.Call(args=[answer, target, *_]) if id(node) in losses and _is_score_of_generated_data(
-            module, answer
-        ):
-            yield _target_label(module, target), sign
+        case ast.Call(func=ast.Attribute(value=answer, attr="mean"), args=[]):
+            if (data := _data_scored(module, answer)) is not None:
+                to = "lower numbers" if sign > 0 else "higher numbers"
+                yield _Push(data, TensorFill(to, to), sign)
+        case ast.Call(args=[answer, target, *_]) if id(node) in losses:
+            data, held = _data_scored(module, answer), tensor_fill(module, target)
+            if data is not None and held is not None:
+                yield _Push(data, held, sign)
 
 
-def _is_score_of_generated_data(module: SourceModule, answer: ast.expr, depth: int = 0) -> bool:
-    """Tell the discriminator's answer to generated data alone, with their graph or without, and no function that turns it."""
+class _Push(NamedTuple):
+    """To what a term of a loss pushes an answer to generated or to real data, and whether the term is added or taken off."""
+
+    data: str
+    to: TensorFill
+    sign: int
+
+
+def _data_scored(module: SourceModule, answer: ast.expr, depth: int = 0) -> str | None:
+    """Return whether the discriminator's answer is to generated data or to real; None of what a function turns round."""
     match answer:
         case ast.Name() if depth < _MOST_NAMES:
             values = [each for each in module.definitions(answer) if each is not None]
-            return bool(values) and all(
-                _is_score_of_generated_data(module, each, depth + 1) for each in values
-            )
+            scored = {_data_scored(module, each, depth + 1) for each in values}
+            return scored.pop() if len(scored) == 1 else None
         case ast.Subscript(value=whole):
-            return _is_score_of_generated_data(module, whole, depth)
+            return _data_scored(module, whole, depth)
         case ast.Call() if _generator_or_discriminator(module, answer) == "discriminator":
-            return any(_has_generator(module, part, calls_behind(module, part)) for part in answer.args)
+            made = any(_has_generator(module, part, calls_behind(module, part)) for part in answer.args)
+            return "generated" if made else "real"
         case ast.Call(args=args) if method_of(answer) in _AS_GIVEN:
             is_function = (module.qualify(answer.func) or "").startswith("torch.")
             given = args[0] if is_function and args else getattr(answer.func, "value", None)
-            return given is not None and _is_score_of_generated_data(module, given, depth)
-    return False
-
-
-def _target_label(module: SourceModule, target: ast.expr) -> str:
-    made = resolve_expression(module, target)
-    name = last_part(made.func) if isinstance(made, ast.Call) else ""
-    number = {"zeros": 0, "zeros_like": 0, "ones": 1, "ones_like": 1}.get(name)
-    return ast.unparse(target) if number is None else str(number)
+            return _data_scored(module, given, depth) if given is not None else None
+    return None

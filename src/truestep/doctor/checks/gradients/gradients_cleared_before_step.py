@@ -47,8 +47,8 @@ class GradientsClearedBeforeStep(SourceCheck, Watcher):
     Fix: clear the gradients where the optimizer steps, before backward() or after step(); of several optimizers, step the one
     whose weights the loss reaches.
 
-    Evidence: the plain form of rows 2 and 4 of docs/mistakes.md; 186 repositories, beds F, G, H, S, U: 6 true, 1
-    false.
+    Evidence: the plain form of rows 2 and 4 of docs/mistakes.md; 186 repositories, beds F, G, H, S, U, X: 7
+    true, 1 false.
     """
 
     code = "GRAD004"

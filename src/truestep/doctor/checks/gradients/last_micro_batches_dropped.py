@@ -39,7 +39,7 @@ class LastMicroBatchesDropped(SourceCheck):
     Fix: step when (i + 1) % k == 0, and at the last batch; divide by how many batches each step is made of.
 
     Evidence: microsoft/Swin-Transformer f82860bf main_simmim_ft.py:187; microsoft/Swin-Transformer f82860bf
-    main_simmim_pt.py:147; corpus, 186 repositories, beds A, D, E, F, H, I, N, T, W: 21 true, 6 debatable, 8
+    main_simmim_pt.py:147; corpus, 186 repositories, beds A, D, E, F, H, I, N, T, W, X: 23 true, 6 debatable, 8
     false.
     """
 

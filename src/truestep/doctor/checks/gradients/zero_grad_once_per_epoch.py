@@ -40,7 +40,8 @@ class ZeroGradOncePerEpoch(SourceCheck):
 
     Fix: move zero_grad() into the loop that calls step().
 
-    Evidence: the plain form of row 3 of docs/mistakes.md; beds E, H, I, P, S, V: 6 true, 3 debatable, 2 false.
+    Evidence: the plain form of row 3 of docs/mistakes.md; beds E, H, I, P, S, V, X: 7 true, 3 debatable, 2
+    false.
     """
 
     code = "GRAD003"

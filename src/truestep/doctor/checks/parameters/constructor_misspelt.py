@@ -35,7 +35,7 @@ class ConstructorMisspelt(SourceCheck):
     Fix: two underscores on each side; `forward` in full.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/080/main.py:9;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/080/original_code_snippet.py:2; beds P, Q, R, S, U: 4
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/080/original_code_snippet.py:2; beds P, Q, R, S, U, X: 5
     true, 2 false.
     """
 

@@ -29,7 +29,7 @@ class InitWithoutSuper(SourceCheck):
 
     Fix: call super().__init__() first.
 
-    Evidence: 186 repositories, beds C, E, F, H, K, L, M, N, P, Q, S, T, U, W: 12 true, 9 debatable, 2 false.
+    Evidence: 186 repositories, beds C, E, F, H, K, L, M, N, P, Q, S, T, U, W, X: 14 true, 9 debatable, 3 false.
     """
 
     code = "PARAM004"
@@ -76,7 +76,29 @@ def _sets_layers(module: SourceModule, owner: ast.ClassDef, made: ast.AST) -> bo
     ) or any(
         (module.qualify(each.func) or "").startswith("torch.nn.") or module.classes.of(each) is not None
         for each in calls
+        if not _goes_into_list(module, each)
     )
+
+
+def _goes_into_list(module: SourceModule, made: ast.Call) -> bool:
+    """Tell a module that only a list takes: an attribute that holds a list can be set without torch's __init__."""
+    above = module.parents[made]
+    if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
+        name, scope = above.targets[0].id, module.scope(made)
+        reads = [each for each in module.reads(name) if module.scope(each) is scope]
+        return bool(reads) and all(_is_list_element(module, each) for each in reads)
+    return _is_list_element(module, made)
+
+
+def _is_list_element(module: SourceModule, node: ast.AST) -> bool:
+    """Tell what stands in a list, a table or a comprehension, or is appended to one."""
+    match module.parents[node]:
+        case ast.List() | ast.Tuple() | ast.ListComp() | ast.Dict() | ast.DictComp():
+            display = module.parents[module.parents[node]]
+            return not isinstance(display, (ast.Call, ast.Starred, ast.keyword))
+        case ast.Call(func=ast.Attribute(attr="append")):
+            return True
+    return False
 
 
 def _is_self_attribute_store(place: ast.Attribute) -> bool:

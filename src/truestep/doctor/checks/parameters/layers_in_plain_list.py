@@ -12,9 +12,19 @@ from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, local_name_of, wrap_in_call
+from truestep.doctor.source.values import argument, has_star_args, literal
 
 # layers without weights whose mode matters
 _WITH_MODE = re.compile(r"^torch\.nn\.(\w*Dropout\dd|\w*Dropout|RReLU)$")
+_NORMS = re.compile(r"^torch\.nn\.(?:Lazy)?(InstanceNorm|BatchNorm|LayerNorm|RMSNorm|GroupNorm)(?:\dd)?$")
+# by kind: the options that give it weights or statistics, where they stand, and whether they are on
+_OPTIONS_OF_NORMS = {
+    "InstanceNorm": (("affine", 3, False), ("track_running_stats", 4, False)),
+    "BatchNorm": (("affine", 3, True), ("track_running_stats", 4, True)),
+    "LayerNorm": (("elementwise_affine", 2, True),),
+    "RMSNorm": (("elementwise_affine", 2, True),),
+    "GroupNorm": (("affine", 3, True),),
+}
 _HOLDERS = ("Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
 _ASKS_FOR_WEIGHTS = re.compile(
     r"^((named_)?parameters|(load_)?state_dict|save|to|cuda|backward|train|eval|fit|optim|modules|children)$"
@@ -41,8 +51,8 @@ class LayersInPlainList(SourceCheck):
 
     Fix: nn.ModuleList, nn.ModuleDict, or nn.ParameterList for parameters.
 
-    Evidence: corpus, 186 repositories, beds B, E, F, G, H, I, K, P, Q, R, T, U, V, W: 32 true, 3 debatable, 6
-    false.
+    Evidence: corpus, 186 repositories, beds B, E, F, G, H, I, K, P, Q, R, T, U, V, W, X: 37 true, 3 debatable,
+    9 false.
     """
 
     code = "PARAM001"
@@ -62,7 +72,11 @@ class LayersInPlainList(SourceCheck):
                     held = _layer_calls_in_container(module, binding.value) or _appended_modules(
                         module, owner, name, binding.value
                     )
-                    if not held or _is_registered_elsewhere(module, owner, name):
+                    if (
+                        not held
+                        or _is_registered_elsewhere(module, owner, name)
+                        or _is_moved_by_itself(module, owner, name)
+                    ):
                         continue
                     kind = _container_type_name(binding.value)
                     if any(_makes_stateful_module(module, each, modes=False) for each in held):
@@ -94,6 +108,20 @@ def _is_model_only_applied(module: SourceModule, owner: ast.ClassDef) -> bool:
         and not module.program.is_imported()
         and not any(map(_ASKS_FOR_WEIGHTS.match, module.program.identifiers))
     )
+
+
+def _is_moved_by_itself(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
+    """Tell a list whose members the class's own `to` or `cuda` moves, and whose owner nobody asks for its weights."""
+    moves = [module.classes.method(owner, each) for each in ("to", "cuda")]
+    if not any(
+        move in owner.body and any(each.attr == name for each in module.inside(move, ast.Attribute))
+        for move in moves
+        if move is not None
+    ):
+        return False
+    made = {each for file in module.program.linked for each in file.method_calls("parameters", "state_dict")}
+    asked = [each.func.value for each in made if isinstance(each.func, ast.Attribute)]
+    return not any(owner in module.classes.lineage(module.home(each).classes.of(each)) for each in asked)
 
 
 def _has_unfinished_forward(module: SourceModule, owner: ast.ClassDef) -> bool:
@@ -159,7 +187,19 @@ def _makes_stateful_module(module: SourceModule, call: ast.Call, modes: bool = T
     name = module.qualify(call.func) or ""
     if (made := module.classes.named(call.func)) is not None:
         return module.kinds.of_class(made) == "module" and _has_state(module, made, modes, set())
-    return _is_stateful_torch_layer(name, modes)
+    return _is_stateful_torch_layer(name, modes) and not _is_norm_without_state(module, call)
+
+
+def _is_norm_without_state(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a norm that is made without weights and without running statistics: nothing to train, to save or to move."""
+    norm = _NORMS.match(module.qualify(call.func) or "")
+    if norm is None or has_star_args(call):
+        return False
+    options = _OPTIONS_OF_NORMS[norm[1]]
+    given = [(argument(call, at, name), default) for name, at, default in options]
+    return all(
+        not (default if each is None else literal(module, each) is not False) for each, default in given
+    )
 
 
 def _is_stateful_torch_layer(name: str, modes: bool) -> bool:
@@ -190,7 +230,7 @@ def _has_state(module: SourceModule, owner: ast.ClassDef, modes: bool, seen: set
             if _has_state(module, made, modes, seen):
                 return True
         registers = getattr(call.func, "attr", "") in ("register_buffer", "register_parameter", "add_module")
-        if registers or _is_stateful_torch_layer(name, modes):
+        if registers or (_is_stateful_torch_layer(name, modes) and not _is_norm_without_state(module, call)):
             return True
         if (
             made is None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from truestep.core.wording import plural
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, walk
 from truestep.doctor.source.uses import are_in_other_arms
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 AFTER = 4  # steps
-_MOVES = ("to", "cuda", "double", "float", "half", "bfloat16")
+_MOVES = operations(numbers="home moved rounded")
 NO_OPTIMIZERS = ("torch.optim.lr_scheduler", "torch.optim.swa_utils")
 
 

@@ -72,7 +72,7 @@ class OptionIgnored(SourceCheck):
 
     Fix: use it, or take it away.
 
-    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N, Q, R, T, U, V, W: 44 true, 18
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N, Q, R, T, U, V, W, X: 45 true, 18
     debatable, 3 false.
     """
 

@@ -14,11 +14,12 @@ from truestep.doctor.source.uses import reads_followed
 from truestep.doctor.source.values import is_call_of
 
 _NAME = re.compile(r"(^|_)(target|ema)(_|$)|^(target|ema)(net|model)?$", re.IGNORECASE)
+_QUIET = ("eval", "train", "requires_grad_", "to", "cuda")
 _MOST = 0.9  # a share of the trained weights that was meant for the average's own
 
 
 class TargetNeverUpdated(SourceCheck):
-    """A target or EMA network is copied once and never updated, or is the trained network itself, under two names.
+    """A target or EMA network is copied once and never updated, is the trained network itself, or is an average that nothing uses.
 
     Why: the targets come from the untrained copy for ever. Where the average is written the wrong way round,
     it also pulls the trained network back to the copy. Two names of one network are no copy: its targets move
@@ -77,6 +78,7 @@ class TargetNeverUpdated(SourceCheck):
             if (is_deep or first) and _only_applied(module, uses) and not _is_loaded_elsewhere(module, name):
                 yield At(statement, _never_updated_message(name, mixed), RISK if mixed else QUESTION)
         yield from _find_too_fast_averages(module)
+        yield from _averages_that_nothing_uses(module)
 
 
 def _is_alias_taken_for_copy(
@@ -120,6 +122,28 @@ def _find_too_fast_averages(module: SourceModule) -> Iterator[At]:
             yield At(each.node, text, RISK)
 
 
+def _averages_that_nothing_uses(module: SourceModule) -> Iterator[At]:
+    """Report an average that is updated and otherwise only made ready: nothing evaluates, saves or gives it on."""
+    for call in module.calls(AVERAGED):
+        statement = module.statement(call)
+        name = dotted_name(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+        reads = module.read_under(name.rpartition(".")[2]) if name is not None else []
+        others = [
+            each
+            for file in module.program.linked
+            if file is not module
+            for each in file.read_under((name or "").rpartition(".")[2])
+        ]
+        uses = [use for each in reads for use in reads_followed(module, each)]
+        done = {_accessed_attribute(module.home(each), each) for each in uses}
+        if not others and "update_parameters" in done and done <= {"update_parameters", *_QUIET}:
+            yield At(
+                call,
+                f"{name!r} is updated, and nothing evaluates or saves it: the averaging changes nothing.",
+                RISK,
+            )
+
+
 def _mixtures_into_other_network(module: SourceModule, name: str) -> list[WeightMixture]:
     """Return where a network's weights are written into another one's; nothing where it follows that."""
     found = [each for each in weight_mixtures(module) if name in (each.into.model, each.of.model)]
@@ -152,8 +176,7 @@ def _only_applied(module: SourceModule, uses: list[ast.expr]) -> bool:
     """Each use but for the assignment is a call, or a change of mode."""
     trains = any(trace.learning_loops() for trace in module.traces)
     applied = [each for each in uses if module.index.is_called(each)]
-    quiet = ("eval", "train", "requires_grad_", "to", "cuda")
-    rest = [each for each in uses if each not in applied and _accessed_attribute(module, each) not in quiet]
+    rest = [each for each in uses if each not in applied and _accessed_attribute(module, each) not in _QUIET]
     rest = [each for each in rest if not _is_passed_to_track(module, each)]
     taken = [each for each in applied if not _is_result_discarded(module, each)]
     return trains and bool(taken) and not rest

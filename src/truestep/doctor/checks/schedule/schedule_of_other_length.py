@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 SHARE = 1e-5  # of the largest rate so far: float32 weights hardly move by it
+_FEW = 5  # steps at a rate that has fallen on
 _FIGURES = 3  # that a plateau is given; the first may be from before any evaluation
 LEAST = 100  # steps at such a rate; the end of a cosine has a few
+SHARE_OF_ALL = 1e-6  # of the largest rate: at a fifth of all steps it is told of, however few these are
 LEAST_AT_ZERO = (
     10  # steps that move nothing, a fifth of all so far, and as many of a schedule, but for its last
 )
@@ -154,7 +156,9 @@ class ScheduleOfOtherLength(Watcher):
             fall.since = None
         elif fall.since is None:
             fall.since, fall.rate = record.num_steps, max(rates)
-        elif fall.highest and record.num_steps - fall.since >= _max_steps_at_low_rate(fall, record.num_steps):
+        elif fall.highest and record.num_steps - fall.since >= _max_steps_at_low_rate(
+            fall, record.num_steps, max(rates)
+        ):
             text = (
                 f"The learning rate fell from {fall.highest:.3g} to {fall.rate:.3g} by step {fall.since}; "
                 f"{record.num_steps - fall.since} steps later it is {max(rates):.3g}, and training goes on."
@@ -164,8 +168,10 @@ class ScheduleOfOtherLength(Watcher):
             yield Observation(at, text, BUG, {"step": record.num_steps, "learning_rates": rates})
 
 
-def _max_steps_at_low_rate(fall: LearningRateFall, num_steps: int) -> float:
-    """Return how many steps at such a rate are too many: fewer where it is nothing, and a schedule goes on with it."""
+def _max_steps_at_low_rate(fall: LearningRateFall, num_steps: int, rate: float) -> float:
+    """Return how many steps at such a rate are too many: fewer where it is nothing, or has gone on falling."""
+    if 0 < rate <= SHARE_OF_ALL * fall.highest:
+        return max(_FEW, num_steps / 5)
     return max(LEAST_AT_ZERO, num_steps / 5) if fall.steps_at_zero >= LEAST_AT_ZERO else LEAST
 
 

@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A schedule that never moves."""
+"""A schedule that never moves, or waits for the wrong end of its figure."""
 
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
+from truestep.core.metric_names import Better, best_mode_of_metric
+from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.source.actions import SCHEDULE
 from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted_name, last_part, names_in, walk
+from truestep.doctor.source.names import dotted_name, last_part, names_in, receiver_of, walk
+from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.uses import is_in_comment
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, constant, has_star_args, literal, value_origins
+
+_PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 
 
 class SchedulerNeverStepped(SourceCheck):
-    """A learning-rate schedule is made and never stepped.
+    """A learning-rate schedule is made and never stepped, or a plateau waits for the wrong end of its figure.
 
-    Why: the rate stays what it was at the start.
+    Why: the rate stays what it was at the start. A plateau of mode "min" that is given an accuracy takes each better
+    value for a worse one: it makes the rate smaller while the training goes well.
 
     Bad:
         sched = torch.optim.lr_scheduler.StepLR(opt, 2)  # here
@@ -33,7 +39,8 @@ class SchedulerNeverStepped(SourceCheck):
             opt.step()
             sched.step()
 
-    Fix: scheduler.step() per epoch (or per batch, as its numbers mean).
+    Fix: scheduler.step() per epoch (or per batch, as its numbers mean). mode="max" for what
+    grows as the model gets better, mode="min" for losses and errors.
 
     Evidence: beds A, C, E, G, K, M, N, O, P, Q, S, U, W: 16 true, 7 debatable, 3 false.
     """
@@ -43,7 +50,8 @@ class SchedulerNeverStepped(SourceCheck):
     words = ("lr_scheduler",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report one whose name is never read again."""
+        """Report one whose name is never read again, and a plateau's step by what its mode is against."""
+        yield from _plateaus_of_other_mode(module)
         for name, call in module.calls_matching("torch.optim.lr_scheduler."):
             target = module.statement(call)
             if not isinstance(target, ast.Assign) or target.value is not call or name.endswith("LRScheduler"):
@@ -65,6 +73,62 @@ class SchedulerNeverStepped(SourceCheck):
                     yield At(
                         call, f"{stored!r} is made and never used: the learning rate stays as it is.", BUG
                     )
+
+
+def _plateaus_of_other_mode(module: SourceModule) -> Iterator[At]:
+    """Report what a plateau is given, where the name of it or what makes it says that its other end is the better one."""
+    for step in module.method_calls("step"):
+        plateau, figure = receiver_of(step), argument(step, 0, "metrics")
+        if plateau is None or figure is None:
+            continue
+        made = list(value_origins(module, plateau))
+        for call in made if len(made) == 1 else ():
+            if (
+                not isinstance(call, ast.Call)
+                or module.home(call).qualify(call.func) != _PLATEAU
+                or has_star_args(call)
+            ):
+                continue
+            mode = argument(call, 1, "mode")
+            way, better = (
+                "min" if mode is None else literal(module.home(call), mode),
+                _better_end_of_figure(module, figure),
+            )
+            if better is not None and way in ("min", "max") and way != better:
+                text = f"The plateau's mode is {way!r}, and the {better} of {ast.unparse(figure)!r} is its best value."
+                yield At(step, text, RISK)
+
+
+@asked_once(None)
+def _better_end_of_figure(module: SourceModule, figure: ast.expr | None, depth: int = 0) -> Better | None:
+    """Return which end of a figure is the better one: by its name, or by a loss or a count of equal labels that makes it."""
+    match figure:
+        case (
+            ast.UnaryOp(op=ast.USub(), operand=inner)
+            | ast.BinOp(left=ast.Constant(), op=ast.Sub(), right=inner)
+        ):
+            way = _better_end_of_figure(module, inner, depth + 1)
+            return None if way is None else "min" if way == "max" else "max"
+        case ast.BinOp(left=inner, op=ast.Div()) | ast.BinOp(left=ast.Constant(), op=ast.Mult(), right=inner):
+            return _better_end_of_figure(module, inner, depth + 1)
+        case ast.Name() | ast.Attribute() | ast.Subscript():
+            key = constant(figure.slice) if isinstance(figure, ast.Subscript) else last_part(figure)
+            ways = {_better_end_of_figure(module, each, depth + 1) for each in module.definitions(figure)} - {
+                None
+            }
+            return (
+                ways.pop() if len(ways) == 1 else best_mode_of_metric(key) if isinstance(key, str) else None
+            )
+        case ast.Call() if figure in loss_calls(module):
+            return "min"
+        case (
+            ast.Call(func=ast.Name(id="float"), args=[inner])
+            | ast.Call(func=ast.Attribute(value=inner, attr="item" | "mean" | "sum" | "float"))
+        ):
+            return _better_end_of_figure(module, inner, depth + 1)
+        case ast.Compare(ops=[ast.Eq()]) | ast.Call(func=ast.Attribute(attr="eq")):
+            return "max"
+    return None
 
 
 def _other_used_scheduler(module: SourceModule, unused: ast.Call) -> ast.Call | None:

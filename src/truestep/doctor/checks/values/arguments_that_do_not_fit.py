@@ -54,7 +54,7 @@ class ArgumentsThatDoNotFit(SourceCheck):
 
     Fix: the arguments that the function's first line names.
 
-    Evidence: 186 repositories, beds E, F, G, H, I, K, L, M, N, O, P, Q, R, S, T, U, V, W: 714 true, 41
+    Evidence: 186 repositories, beds E, F, G, H, I, K, L, M, N, O, P, Q, R, S, T, U, V, W, X: 764 true, 41
     debatable, 29 false.
     """
 

@@ -34,7 +34,7 @@ class ResultOfNothing(SourceCheck):
 
     Fix: return the value.
 
-    Evidence: 186 repositories, beds A, C, E, F, H, K, M, P, R, S, T, V, W: 22 true, 6 debatable, 0 false.
+    Evidence: 186 repositories, beds A, C, E, F, H, K, M, P, R, S, T, V, W, X: 23 true, 6 debatable, 2 false.
     """
 
     code = "VALUE014"

@@ -62,8 +62,8 @@ class VariableWithoutValue(SourceCheck):
 
     Fix: `global NAME` (of an outer function: `nonlocal NAME`), a parameter, or the name that is meant.
 
-    Evidence: 186 repositories, beds E, F, G, H, I, K, L, M, N, O, P, Q, R, S, T, U, V, W: 403 true, 36
-    debatable, 4 false.
+    Evidence: 186 repositories, beds E, F, G, H, I, K, L, M, N, O, P, Q, R, S, T, U, V, W, X: 418 true, 36
+    debatable, 5 false.
     """
 
     code = "VALUE041"
@@ -112,7 +112,7 @@ def _unbound_local_and_global_names(module: SourceModule) -> tuple[list[ast.Name
         name = places.get((found.line, found.column, found.name))
         if name is None or _is_possibly_not_evaluated(module, name):
             continue
-        if _is_bound_later_in_loop(module, name):
+        if _is_bound_later_in_loop(module, name) or _is_deleted_behind_all_calls(module, name):
             continue
         if found.is_local:
             local.append(name)
@@ -186,6 +186,17 @@ def _is_bound_later_in_loop(module: SourceModule, read: ast.Name) -> bool:
     conditions = ast.If | ast.IfExp | ast.BoolOp | ast.Try
     return bool(loops) and any(
         isinstance(each, conditions) and loops[-1] in module.ancestors(each) for each in above
+    )
+
+
+def _is_deleted_behind_all_calls(module: SourceModule, read: ast.Name) -> bool:
+    """Tell a variable of the file that a function reads, where `del` stands behind every call of the function."""
+    function = module.scope(read)
+    gone = _first_deletion_lines(module).get((read.id, module.tree), _NEVER)
+    first = _first_binding_line(module, module.tree, read.id)
+    calls = module.functions.callers(function) if isinstance(function, ast.FunctionDef) else []
+    return bool(calls) and all(
+        module.scope(each) is module.tree and first < each.lineno < gone < _NEVER for each in calls
     )
 
 
