@@ -148,9 +148,7 @@ class Run(SealedAttributes, NotIterableObject, NeverPickled, Shown):
         )
         self.config, self.cursor = run.config, run.cursor
         run.described = self.saving.beside(seed=seed, precision=self.precision.name, config=run.config)
-        screen = RunConsole(
-            shows_progress=progress and self.is_main, is_quiet=quiet, is_silent=not self.is_main
-        )
+        screen = RunConsole(shows_progress=progress, is_quiet=quiet, is_main=self.is_main)
         run.set_up_reporting(screen, trackers, log_every)
         run.mirror_at(mirror_address_of_run(mirror, directory, self.directory))
         self.trackers, self.logbook = run.trackers, run.logbook

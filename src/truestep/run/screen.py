@@ -10,9 +10,9 @@ from truestep.run.progress import Progress
 class RunConsole:
     """A bar, or lines now and then, and messages above it: what is wrong always, notes unless they are not wanted."""
 
-    def __init__(self, *, shows_progress: bool, is_quiet: bool, is_silent: bool) -> None:
-        self._stream = sys.stderr if shows_progress else None
-        self._is_quiet, self._is_silent = is_quiet, is_silent
+    def __init__(self, *, shows_progress: bool, is_quiet: bool, is_main: bool) -> None:
+        self._stream = sys.stderr if shows_progress and is_main else None
+        self._is_quiet, self._is_silent = is_quiet, not is_main
         self.progress = Progress(None, None, None)
         self._said: set[str] = set()
 
