@@ -150,8 +150,8 @@ def _generator_or_discriminator(module: SourceModule, call: ast.Call, depth: int
             if dotted_name(each.func) not in ("self", "self.forward")
         }
         return sides.pop() if len(sides) == 1 else None
-    run = next((each for each in module.definitions(call.func) if isinstance(each, ast.Lambda)), None)
-    run = run or module.functions.target(call)
+    known = [each for each in module.definitions(call.func) if isinstance(each, ast.Lambda)]
+    run: Function | None = known[0] if known else module.functions.target(call)
     if run is not None and not isinstance(module.home(run).parents[run], ast.ClassDef):
         return _role_of_results(module, call, run, depth)
     return (
