@@ -67,6 +67,48 @@ ONE_SIDE = [
     CLEAR + "back = Reverse.apply(fake)\n(bce(D(real), ones) + bce(D(back), zeros)).backward()\n" + STEPS,
 ]  # fmt: skip
 
+DRAWN = """
+G, D = nn.Linear(8, 2), nn.Linear(2, 1)
+opt_g, opt_d = torch.optim.Adam(G.parameters()), torch.optim.Adam(D.parameters())
+loader = DataLoader(torch.randn(100, 2), batch_size=10, shuffle=True)
+def inf_train_gen():
+    while True:
+        for x in loader:
+            yield x
+def data_gen(n):
+    return torch.randn(n, 2)
+def generate(z):
+    x = G(z)
+    return x
+noise_gen, data = lambda n: torch.randn(n, 2), inf_train_gen()
+for it in range(60):
+    for _ in range(5):
+        BODY
+        opt_d.zero_grad()
+        d_loss = D(fake).mean() - D(real).mean()
+        d_loss.backward()
+        opt_d.step()
+    g_loss = -D(G(torch.randn(10, 8))).mean()
+    g_loss.backward()
+    opt_g.step()
+    opt_g.zero_grad()
+"""
+CUT = "with torch.no_grad():\n    fake = G(torch.randn(10, 8))\n"
+GENERATED = [
+    "real = next(data)\nfake = G(torch.randn(10, 8))",
+    "real = data_gen(10)\nfake = generate(torch.randn(10, 8))",
+    "real, make = next(iter(loader)), lambda z: G(z)\nfake = make(torch.randn(10, 8))",
+]
+GIVEN = [
+    CUT + "real = next(data)",
+    CUT + "real = inf_train_gen().__next__()",
+    CUT + "real = data_gen(10)",
+    CUT + "real = noise_gen(10)",
+    CUT + "from mine import train_gen\nbatches = train_gen(loader)\nreal = next(batches).requires_grad_()",
+    CUT + "gen = numpy.random.default_rng(0)\nreal = torch.from_numpy(gen.normal(size=(10, 2))).float()",
+    CUT + "gen = (x * 2 for x in inf_train_gen())\nreal = next(gen)",
+]
+
 AVERAGE = """
 model, other = nn.Linear(4, 3), nn.Linear(4, 3)
 opt = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -251,7 +293,7 @@ CASES = {
     "SCHED001": texts(LOOP, LATE, IN_TIME),
     "VALUE017": texts(LOOP, NEVER_LEFT, LEFT),
     "DATA020": texts(LOOP, LEARNED, MEASURED),
-    "GRAD020": texts(GAN, BOTH_SIDES, ONE_SIDE),
+    "GRAD020": [*texts(GAN, BOTH_SIDES, ONE_SIDE), *texts(DRAWN, GENERATED, GIVEN)],
     "SAVE013": [*((filled(AVERAGE.format(made), body), wrong) for made, body, wrong in AVERAGES), (OF_FILES, False)],
     "PARAM022": [
         *texts(AVERAGE.format(TARGET), [PAIRS + each for each in AT_ONCE], [PAIRS + each for each in SLOWLY]),

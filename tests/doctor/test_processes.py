@@ -4,6 +4,7 @@
 import json
 import re
 import signal
+import textwrap
 
 import pytest
 from support import warm
@@ -91,6 +92,39 @@ def test_an_interrupt_shows_the_traceback_that_python_shows(doctor):
 def test_a_script_may_handle_the_signal_itself(doctor):
     body = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\ntrain()\nos.kill(os.getpid(), signal.SIGTERM)\n"
     assert doctor(body).returncode == 9
+
+
+@pytest.mark.parametrize(
+    ("handler", "status"),
+    [  # as Lightning composes it, as a function hands it on, as one puts it back: each once, and as without the doctor
+        ("lambda n, f: (told.append(n), [each(n, f) for each in [before] if callable(each)])", 3),
+        ("lambda n, f: told.append(before(n, f) if callable(before) else n)", 3),
+        ("lambda n, f: (signal.signal(n, before), os.kill(os.getpid(), n))", -signal.SIGTERM),
+    ],
+)
+def test_a_handler_may_call_the_one_that_was_there_before(doctor, handler, status):
+    body = f"told, before = [], signal.getsignal(signal.SIGTERM)\nsignal.signal(signal.SIGTERM, {handler})\n"
+    ended = doctor(
+        body + "train(clear=False)\nos.kill(os.getpid(), signal.SIGTERM)\nsys.exit(3 if told else 4)\n"
+    )
+    assert (ended.returncode, ended.stderr.count("watched 6 steps")) == (status, 1), ended.stderr
+
+
+@pytest.mark.parametrize("place", ["before", "in it", "behind"])
+def test_who_is_ended_before_the_script_began_is_told_so(tmp_path, place):
+    body = f"""
+        import os, signal
+        from truestep.doctor.runtime.at_exit import WatchReportAtExit
+        with WatchReportAtExit(lambda status: print("nothing began", status, flush=True)):
+            here = {place!r}
+            here == "before" and os.kill(os.getpid(), signal.SIGTERM)
+            with WatchReportAtExit(lambda status: print("report", status, flush=True)):
+                here == "in it" and os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+    """
+    ended = warm.run("-c", textwrap.dedent(body), cwd=tmp_path)
+    said = {"before": "nothing began 143\n", "in it": "report 143\n", "behind": ""}[place]
+    assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, said)
 
 
 def test_streams_that_the_script_closes_or_exchanges_do_not_lose_the_report(doctor):

@@ -30,6 +30,7 @@ from truestep.core.rich_names import Console
 from truestep.doctor.finding import Severity
 from truestep.doctor.kept import source_readings_folder
 from truestep.doctor.reading import SourceReading
+from truestep.doctor.runtime.at_exit import WatchReportAtExit
 from truestep.doctor.selection import configured_selection
 from truestep.explainer.explain import annotate_error
 
@@ -42,7 +43,16 @@ app = typer.Typer(add_completion=False)
 PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
 
+def _say_nothing_began(status: int) -> int:
+    sys.stderr.write(
+        f"truestep doctor: ended with status {status} before the first line of the script ran, while PyTorch was loaded and the "
+        "script was read: nothing was seen of it. Give it more time.\n"
+    )
+    return status
+
+
 @app.command(cls=CommandWithModuleOption, context_settings=PASS_ON)
+@WatchReportAtExit(_say_nothing_began)
 def doctor(
     context: typer.Context,
     script: Annotated[

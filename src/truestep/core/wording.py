@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers and names as people read them: four digits, 1.2M, 0:42, 3.1 GiB, 1 batch; no name steers a terminal."""
 
+import keyword
 import math
 import re
 import textwrap
@@ -29,6 +30,12 @@ def wrap_line(line: str, width: int, hang: int = 0) -> str:
 def plural(count: int, what: str, several: str = "") -> str:
     """Return "1 batch" or "1,000 batches": a number with its noun, which gets an s where `several` does not say."""
     return f"{count:,} {what if count == 1 else several or what + 's'}"
+
+
+def keyword_text(name: str, value: str = "...") -> str:
+    """Return how a call is given a value under a name: `name=value`, or `**{"return": value}` where Python has that word."""
+    is_word = name.isidentifier() and not keyword.iskeyword(name)
+    return f"{name}={value}" if is_word else f'**{{"{name}": {value}}}'
 
 
 def with_article(word: str) -> str:

@@ -9,7 +9,7 @@ import torch
 from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.run.cursor import RunCursor
 from truestep.run.directory import CHECKPOINTS
-from truestep.run.fingerprint import resume_exactness_sentence, run_fingerprint
+from truestep.run.fingerprint import EXACT, resume_exactness_sentence, run_fingerprint
 from truestep.run.state import RunState
 
 
@@ -25,8 +25,11 @@ class ResumedRunStart(NamedTuple):
 
 def run_start_messages(
     run: RunState, resumed: ResumedRunStart | None, tracked: dict[str, str]
-) -> Iterator[str]:
-    """Yield all that a run says when it starts; `tracked` is how large each thing is that checkpoints keep of the user's."""
+) -> Iterator[tuple[str, bool]]:
+    """Yield all that a run says when it starts, and whether its numbers are others by that.
+
+    `tracked` is how large each thing is that checkpoints keep of the user's.
+    """
     choices = run.context.choices
     if resumed is not None:
         saved, now = map(
@@ -34,17 +37,21 @@ def run_start_messages(
             (resumed.environment, run_fingerprint(run.context.device, run.secrets.hash)),
         )
         promised = resume_exactness_sentence(saved, now, choices, [*run.edits, *resumed.changed])
-        yield f"going on from {resumed.checkpoint} ({run_position_text(run.cursor)}); the rest is {promised}"
-        yield from run.cursor.streams.how_it_resumes()
+        text = f"going on from {resumed.checkpoint} ({run_position_text(run.cursor)}); the rest is {promised}"
+        yield text, not promised.startswith(EXACT)
+        yield from ((each, False) for each in run.cursor.streams.how_it_resumes())
     elif run.holds_run:
-        yield f"this run was stopped before its first whole checkpoint{_mid_batch_checkpoint_text(run)}; it starts at the beginning"
+        yield (
+            f"this run was stopped before its first whole checkpoint{_mid_batch_checkpoint_text(run)}; it starts at the beginning",
+            False,
+        )
     if resumed is None:
-        yield from run.cursor.streams.what_it_costs()
+        yield from ((each, False) for each in run.cursor.streams.what_it_costs())
     if tracked:
         listed = ", ".join(f"{name} {size}" for name, size in tracked.items())
-        yield f"every checkpoint also keeps what run.track was given, as large as it is now: {listed}"
-    yield from (f"{each.name}: {each.value}; {each.reason}" for each in choices if each.weakens)
-    yield from _low_precision_weight_warnings(run)
+        yield f"every checkpoint also keeps what run.track was given, as large as it is now: {listed}", False
+    yield from ((f"{each.name}: {each.value}; {each.reason}", True) for each in choices if each.weakens)
+    yield from ((each, True) for each in _low_precision_weight_warnings(run))
 
 
 def _mid_batch_checkpoint_text(run: RunState) -> str:

@@ -94,7 +94,7 @@ class RunEnd:
                 "End that loop first, or choose another directory."
             )
         if not (self._run.is_closed or self.endings.ended or is_interactive_session()):
-            self._run.screen.say(run_taken_over_message(self._run.directory))
+            self._run.screen.note(run_taken_over_message(self._run.directory))
         self._run.is_closed = True
         # what a loop that was left half done leaves is no state for the newer run to go on from
         self.close(only_whole=True)
@@ -119,7 +119,7 @@ class RunEnd:
             return
         # before the words, which are a promise: all is on disk and the lock is free
         self._release_everything()
-        self._run.screen.say(
+        self._run.screen.note(
             stopped_by_signal_message(self._run.directory, self._run.cursor, saved, complete=complete)
         )
         self._signals.clear_request()
@@ -167,7 +167,7 @@ class RunEnd:
             with note_further_errors(error, "besides, the run could not be saved: "):  # a full disk, say
                 resumable = self._moments.is_resumable_now and not self._run.random.repeats
                 saved = self._saver.save_crashed(error, resumable=resumable)
-                self._run.screen.say(
+                self._run.screen.note(
                     f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}"
                 )
         finally:
@@ -200,7 +200,7 @@ class RunEnd:
         cursor = self._run.cursor
         cursor.half_done = cursor.in_body
         if cursor.half_done:
-            self._run.screen.say(interrupted_body_message(cursor))
+            self._run.screen.note(interrupted_body_message(cursor))
         cursor.take_up()
 
     @property
@@ -249,13 +249,13 @@ class RunEnd:
             self._release_everything(alive=False)  # nobody comes to close it once more
             raise
         if saved and not complete and not cursor.body_left:
-            self._run.screen.say(unfinished_body_message(cursor, saved, is_dropped=is_dropped))
+            self._run.screen.note(unfinished_body_message(cursor, saved, is_dropped=is_dropped))
 
     def _close_and_report_left_body(self, *, complete: bool) -> str:
         """Close the run, and say where a body counts as not done since an exception has left it that nobody told of."""
         saved, cursor = self._save_and_close(complete=complete), self._run.cursor
         if saved and not complete and cursor.body_left:
-            self._run.screen.say(abandoned_body_message(cursor, saved))
+            self._run.screen.note(abandoned_body_message(cursor, saved))
         return saved
 
     def _save_and_close(self, *, complete: bool) -> str:

@@ -79,7 +79,7 @@ class RunLayerWatch:
                 self._append_look_to_file(name, look, new)
             self._send_to_trackers(name, look)
             for fault in dict.fromkeys(finding.fault for finding in new):
-                self._run.screen.say(
+                self._run.screen.note(
                     _finding_group_sentence([finding for finding in new if finding.fault == fault])
                 )
 
@@ -94,7 +94,7 @@ class RunLayerWatch:
             _append_to_file(self._path, _encode_json_line(line))
         except OSError as error:  # a full disk: no reason to stop a training
             self._every = 0
-            self._run.screen.say(
+            self._run.screen.note(
                 f"the layers are not watched any more: {LAYERS} can't be written ({error.strerror})"
             )
 

@@ -9,6 +9,7 @@ import torch
 from truestep.core.accelerator import to_float64
 from truestep.core.errors import RankError
 from truestep.core.trees import map_tree_leaves
+from truestep.core.wording import keyword_text
 from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.shards import local_part
@@ -120,7 +121,8 @@ def check_tracked_equal_on_ranks(everybody: list[dict[str, str | None]]) -> None
         raise RankError(
             f"The state of what is tracked as {name!r} is another on rank {rank} than on rank 0. A checkpoint keeps rank 0's, for "
             "all, so a run that goes on would be another training. If each process has one of its own (an environment, a buffer "
-            f"of its rows), write run.track(per_rank=True, {name}=...). Else give it the same values on all ranks: ts.gather(rows) "
+            f"of its rows), write run.track(per_rank=True, {keyword_text(name)}). "
+            "Else give it the same values on all ranks: ts.gather(rows) "
             "returns the rows of all."
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from truestep.core.errors import OptionError
+from truestep.core.wording import keyword_text
 from truestep.run.media.kind import EncodedMedia
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def check_logged_equal_on_ranks(
             )
     for name, _, _, rank in found:
         run.screen.say_once(
-            f"run.log({name}=ts.{type(media[name]).__name__}(...)) differs by rank, and rank 0's is the one that is kept (rank "
+            f"run.log({keyword_text(name, f'ts.{type(media[name]).__name__}(...)')}) "
+            "differs by rank, and rank 0's is the one that is kept (rank "
             f"{rank} has another). Where it shows a number, take that of net.evaluate or update.metrics, which all have alike; "
             "where it is drawn, draw it behind the pass, where the random streams are the same on every rank.",
             f"media {name} by rank",

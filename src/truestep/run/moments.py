@@ -103,7 +103,7 @@ class ResumableMoments:
     def warn_that_stop_waits(self) -> None:
         """A signal came that is not obeyed yet."""
         if not self._ahead.is_update_awaited:
-            self._screen.say_once(
+            self._screen.note(
                 "asked to stop; the run stops when the code behind this pass has run, which after a resume would not find the "
                 "pass. A second signal ends it at once, and the next start goes on from the newest checkpoint"
             )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import OptionError, did_you_mean
-from truestep.core.wording import plural
+from truestep.core.wording import keyword_text, plural
 from truestep.engine.parts import LearnerParts
 from truestep.run.media.kind import EncodedMedia
 from truestep.run.notebook import is_interactive_session
@@ -109,14 +109,15 @@ class TrainingOmissionWatcher:
         self._is_logged = True
         for name, each in media.items():
             if each.note:
-                self._once(f"run.log({name}=...): {each.note}. {each.advice}", key=f"media {name}")
+                self._once(f"run.log({keyword_text(name)}): {each.note}. {each.advice}", key=f"media {name}")
 
     def _look_for_own_names(self, names: Iterable[str]) -> None:
         learners = self._learners
         own = ("loss", "gradient_norm", "learning_rate") if len(learners) == 1 and self.trains else ()
         for name in (each for each in own if each in names):
             self._once(
-                f"run.log({name}=...) has the name under which the run writes that of its updates by itself, every few steps: both "
+                f"run.log({keyword_text(name)}) "
+                "has the name under which the run writes that of its updates by itself, every few steps: both "
                 f"make one curve. Leave it out, or give another value another name: run.log(val_{name}=...)",
                 key=f"name {name}",
             )
@@ -286,7 +287,7 @@ class TrainingOmissionWatcher:
             logged = f"Logged was {names}" if names else "Nothing had been logged by then"
             near = did_you_mean(name, self._run.logged).strip()
             self._once(
-                f"{waiting} waits for run.log({name}=...), which {when}: {lost}. {logged}. {near}".rstrip(
+                f"{waiting} waits for run.log({keyword_text(name)}), which {when}: {lost}. {logged}. {near}".rstrip(
                     ". "
                 ),
                 key=waiting,

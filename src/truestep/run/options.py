@@ -16,7 +16,7 @@ from truestep.core.errors import NO_GUESS, OptionError, check_choice, check_numb
 from truestep.core.guidance import guidance, guidance_by_name
 from truestep.core.metric_names import missing_best_mode_message
 from truestep.core.system import UNCATCHABLE_SIGNALS
-from truestep.core.wording import a_type, plural
+from truestep.core.wording import a_type, keyword_text, plural
 from truestep.engine.policy import NON_FINITE
 from truestep.mirror.address import SCHEMES
 from truestep.model.layers.interval import check_look_interval
@@ -216,7 +216,8 @@ def _logged_number(name: str, value: Any) -> float:
         if isinstance(value, Mapping) and value:
             raise OptionError(_logged_dict_message(name, value)) from None
         raise OptionError(
-            f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
+            f"run.log({keyword_text(name)}) "
+            f"was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
             "tensor, or ts.Image(pixels), ts.Audio(wave, rate) or ts.Text(string). Log several numbers under several names."
             + (" The loss of an update is update.loss." if isinstance(value, Update) else "")
             + (" It was not called: write its parentheses, too." if callable(value) else "")
@@ -226,7 +227,8 @@ def _logged_number(name: str, value: Any) -> float:
 def _logged_dict_message(name: str, values: Mapping[Any, Any]) -> str:
     first = next(iter(values))
     return (
-        f"run.log({name}=...) was given {a_type(values)} of {plural(len(values), 'value')}, and takes one value for each name. "
+        f"run.log({keyword_text(name)}) "
+        f"was given {a_type(values)} of {plural(len(values), 'value')}, and takes one value for each name. "
         f"Log all of them, as {f'{name}/{first}'!r} and so on: run.log(**{{f'{name}/{{key}}': value for key, value in "
         "values.items()}), or under their own names: run.log(**values)."
     )
@@ -263,7 +265,7 @@ def check_logged_values(
 
 
 def _log_in_batch_function_message(names: Iterable[str], *, measuring: bool) -> str:
-    called = f"run.log({', '.join(f'{name}=...' for name in names)}) was called"
+    called = f"run.log({', '.join(map(keyword_text, names))}) was called"
     if measuring:
         return (
             f"{called} by the function that net.evaluate calls with each batch, and would write a line for each. Return one value "
@@ -280,12 +282,10 @@ def _unnamed_log_value_text(values: tuple[Any, ...]) -> str:
     first = values[0]
     if isinstance(first, Mapping):
         names = [str(name) for name in first]
-        written = f"run.log({', '.join(f'{name}=...' for name in names)}), or "
-        written *= all(map(str.isidentifier, names))
+        written = f"run.log({', '.join(map(keyword_text, names))}), or "
         return f"a dict; it takes values by name: {written}run.log(**values) for all of a dict"
     if isinstance(first, str) and len(values) > 1:
-        named = f"{first}=value" if first.isidentifier() else f"**{{{first!r}: value}}"
-        return f"a name and its value apart; it takes both together: run.log({named})"
+        return f"a name and its value apart; it takes both together: run.log({keyword_text(first, 'value')})"
     return f"{type(first).__name__} {str(first)[:60]!r} without a name, by which it would be found again: run.log(accuracy=0.9)"
 
 

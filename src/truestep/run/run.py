@@ -19,7 +19,7 @@ from truestep.core.random_streams import random_key
 from truestep.core.results import RenderableType, Shown, facts_table
 from truestep.core.schedule_units import ScheduleFactory
 from truestep.core.weak import weak_method_callback
-from truestep.core.wording import number_text
+from truestep.core.wording import keyword_text, number_text
 from truestep.engine.averages import EMA
 from truestep.engine.buffer_rules import BufferRule
 from truestep.engine.choices import Choice, Choices
@@ -86,7 +86,7 @@ class Run(SealedAttributes, NotIterableObject, NeverPickled, Shown):
         saving: when to save and what to keep.
         log_every: write a line of metrics every so many steps.
         progress: show a bar (on a terminal) or lines now and then. Without it the run still says what it promises and finds.
-        quiet: say nothing of that either.
+        quiet: say only what is wrong: with a result, with a run that would go on and end elsewhere, with a line of no effect.
         exit_statuses: by signal number, for other statuses than 130, 143, 138 and 129.
         strategy: how several processes share the training: "ddp", each with all weights and a part of every batch; "fsdp", with
             a part of the weights, too; "single", each alone with a run of its own; "auto" is "ddp" where several were started
@@ -148,7 +148,7 @@ class Run(SealedAttributes, NotIterableObject, NeverPickled, Shown):
         )
         self.config, self.cursor = run.config, run.cursor
         run.described = self.saving.beside(seed=seed, precision=self.precision.name, config=run.config)
-        screen = RunConsole(shows_progress=progress and self.is_main, is_quiet=quiet or not self.is_main)
+        screen = RunConsole(shows_progress=progress, is_quiet=quiet, is_main=self.is_main)
         run.set_up_reporting(screen, trackers, log_every)
         run.mirror_at(mirror_address_of_run(mirror, directory, self.directory))
         self.trackers, self.logbook = run.trackers, run.logbook
@@ -265,7 +265,7 @@ class Run(SealedAttributes, NotIterableObject, NeverPickled, Shown):
                 it was; the run goes on at the same number of processes only. Otherwise rank 0's state is that of all.
             objects: each by the name that its state is kept under.
         """
-        given = ", ".join(f"{name}=..." for name in objects)
+        given = ", ".join(map(keyword_text, objects))
         refuse_creation_after_start(f"run.track({given})", "their states", started=self._shared.has_begun)
         self._shared.tracked.add(objects, per_rank=per_rank)
         for text in self._shared.tracked.tracked_learner_module_messages(

@@ -52,7 +52,7 @@ class RunSession:
         self, run: RunState, statuses: Mapping[int, int] | None, *, doctor: bool, watch_layers: Every
     ) -> None:
         self._run, self.owner, self.random = run, run.owner, run.random
-        self.say = run.screen.say
+        self.say, self.note = run.screen.say, run.screen.note
         self._signals = StopSignalListener(statuses)
         self._saver, self._moments = RunSaver(run, self._signals), ResumableMoments(run)
         self.bodies = self._saver.bodies
@@ -131,8 +131,8 @@ class RunSession:
         self._layers.open()
         # last, since what is said here is a promise: all of it is restored by now
         tracked = resumed.tracked if resumed else tracked_sizes(run.tracked.state())
-        for text in run_start_messages(run, resumed, tracked):
-            self.say(text)
+        for text, is_warning in run_start_messages(run, resumed, tracked):
+            (self.say if is_warning else self.note)(text)
 
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
@@ -161,7 +161,7 @@ class RunSession:
         self._run.screen.begin(*shown)
         cursor = self._run.cursor
         if total <= done or cursor.finished:
-            self.say(nothing_left_to_do_message(self._run.directory, cursor, total, what))
+            self.note(nothing_left_to_do_message(self._run.directory, cursor, total, what))
 
     # ------------------------------------------------------------------ the loop
 
@@ -199,7 +199,7 @@ class RunSession:
         # before anything may save: from here on this body counts as done
         made = self._saver.body_done()
         if run.context.nonfinite == "rollback" and (checkpoint := self._saver.roll_back_if_stuck()):
-            self.say(
+            self.note(
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
         self._moments.body_done(stream, made, batch)

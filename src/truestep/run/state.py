@@ -145,7 +145,7 @@ class RunState:
     def set_up_reporting(self, screen: RunConsole, trackers: Sequence[Tracker], log_every: int) -> None:
         """Say from now on where the run stands: on the screen, in its metrics, to its trackers."""
         self.screen = screen
-        self.trackers = Trackers(trackers if self.is_main else (), self._tracking_info, screen.say)
+        self.trackers = Trackers(trackers if self.is_main else (), self._tracking_info, screen.note)
         # rank 0 alone writes and shows; the others have logbooks that write nothing, so that code is the same on all
         learners = self.context.learners
         self.logbook = RunLogbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
@@ -153,7 +153,7 @@ class RunState:
 
     def mirror_at(self, address: str | None) -> None:
         """Keep the run in a store, too."""
-        self.mirrored = MirrorOfRun(address, self.directory, self.saving.retention(), self.screen.say)
+        self.mirrored = MirrorOfRun(address, self.directory, self.saving.retention(), self.screen.note)
 
     def _tracking_info(self) -> Tracking:
         history = self.logbook.history

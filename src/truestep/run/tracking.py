@@ -10,7 +10,7 @@ import torch
 
 from truestep.checkpoints.differences import compare_weight_names
 from truestep.core.errors import CheckpointError, OptionError, names_hint
-from truestep.core.wording import a_type, bytes_text
+from truestep.core.wording import a_type, bytes_text, keyword_text
 from truestep.engine.context import LearnerContext
 from truestep.engine.data import BatchSource
 from truestep.engine.learner import Learner
@@ -76,7 +76,8 @@ class TrackedObjects:
         for name, tracked in objects.items():
             if name in self._objects:
                 raise OptionError(
-                    f"run.track({name}=...) was called twice. Each name stands for one object, whose state is found again by it: "
+                    f"run.track({keyword_text(name)}) "
+                    "was called twice. Each name stands for one object, whose state is found again by it: "
                     f"call it once, or give the second object another name."
                 )
             check_run_name(name, by="run.track was given")
@@ -94,7 +95,8 @@ class TrackedObjects:
         for learner in learners:
             for name in (name for name, tracked in objects.items() if tracked is learner.module):
                 yield (
-                    f"run.track({name}=...) was given the module of {learner.name!r} itself, so {name} changes with each update "
+                    f"run.track({keyword_text(name)}) "
+                    f"was given the module of {learner.name!r} itself, so {name} changes with each update "
                     f"of it. For a target network make a copy: {name} = copy.deepcopy({learner.name}.module). A learner's own "
                     "module is kept anyway"
                 )
@@ -138,7 +140,7 @@ class TrackedObjects:
 
         gone = [
             f"The checkpoint holds the state of {name!r}, which is not tracked now. {tracked_names_hint(name)} "
-            f"Track it again with run.track({name}=...)."
+            f"Track it again with run.track({keyword_text(name)})."
             for name in saved
             if name not in self._objects
         ]
@@ -190,17 +192,20 @@ def _check_is_trackable(name: str, tracked: Any) -> None:
     if isinstance(tracked, Learner | BatchSource):
         kind = "learner" if isinstance(tracked, Learner) else "source of batches"
         raise OptionError(
-            f"run.track({name}=...) was given a {kind}, which the run keeps anyway. Track what it does not know: target networks, "
+            f"run.track({keyword_text(name)}) "
+            f"was given a {kind}, which the run keeps anyway. Track what it does not know: target networks, "
             "buffers, environments."
         )
     if isinstance(tracked, type):
-        raise OptionError(f"run.track({name}={tracked.__name__}) was given a class; make an object first.")
+        raise OptionError(
+            f"run.track({keyword_text(name, tracked.__name__)}) was given a class; make an object first."
+        )
     keeping = _state_methods_for(tracked)
     methods = ("state_dict", "load_state_dict") if keeping is _STATEFUL else ()
     missing = [f"{method}()" for method in methods if not callable(getattr(tracked, method, None))]
     if missing:
         raise OptionError(
-            f"run.track({name}=...) was given {a_type(tracked)}, which has no {' and no '.join(missing)}. Give it both "
+            f"run.track({keyword_text(name)}) was given {a_type(tracked)}, which has no {' and no '.join(missing)}. Give it both "
             f"(tensors, arrays and JSON values out, the same in), or keep plain values in run.state[{name!r}]."
         )
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sees to it that a report is given however a process ends, short of being killed outright."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -13,8 +14,10 @@ from truestep.core.system import call_in_forked_children
 _active: list["WatchReportAtExit"] = []
 
 
-class WatchReportAtExit:
+class WatchReportAtExit(contextlib.ContextDecorator):
     """Within this, `os._exit` and a SIGTERM that nobody handles let `speak` speak first; the status stays.
+
+    One that begins within another one takes its place.
 
     Args:
         speak: gives the report; takes the status with which the process ends and returns the one to end with.
@@ -22,11 +25,14 @@ class WatchReportAtExit:
 
     def __init__(self, speak: Callable[[int], int]) -> None:
         self._speak = speak
-        self._process = os.getpid()
+        self._process = 0
         self._exit = os._exit
         self._has_signal = False
 
     def __enter__(self) -> Self:
+        if _active:
+            _active[-1].__exit__()
+        self._process, self._exit = os.getpid(), os._exit
         os._exit = self._exit_after_report
         in_main = threading.current_thread() is threading.main_thread()
         if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -54,6 +60,8 @@ class WatchReportAtExit:
         self._exit(status)
 
     def _handle_sigterm(self, number: int, _frame: FrameType | None) -> None:
+        if signal.getsignal(number) != self._handle_sigterm:
+            return  # a handler of the script's calls it as the one before it: unwatched, it would have found none
         self.__exit__()
         self._speak(128 + number)
         os.kill(os.getpid(), number)

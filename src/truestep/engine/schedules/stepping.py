@@ -17,7 +17,7 @@ from truestep.core.errors import OptionError, check_choice
 from truestep.core.frames import warn_user
 from truestep.core.metric_names import best_mode_of_metric
 from truestep.core.schedule_units import AMBIGUOUS, Counting, Plateau, ScheduleFactory, schedule_unit
-from truestep.core.wording import a_type, with_article
+from truestep.core.wording import a_type, keyword_text, with_article
 from truestep.engine.schedules.shapes import check_schedules_optimizer
 from truestep.instrument.steps import step_schedule
 
@@ -95,7 +95,7 @@ class LearnerSchedules:
             metric = "accuracy" if schedule.mode == "max" else "val_loss"
             raise OptionError(
                 f"The schedule of {learner!r} waits for a metric, but does not say which. Write schedule=lambda o: "
-                f"ts.plateau(o, metric={metric!r}, mode={schedule.mode!r}) and log it with run.log({metric}=...)."
+                f"ts.plateau(o, metric={metric!r}, mode={schedule.mode!r}) and log it with run.log({keyword_text(metric)})."
             )
         elif isinstance(schedule, Counting):
             raise OptionError(_unit_placement_message(schedule, learner))

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from truestep.core.errors import RunDirectoryError
 from truestep.core.files import is_unfinished_file, read_regular_file, replacing_file
 from truestep.core.system import is_reserved_name
+from truestep.core.wording import keyword_text
 from truestep.report.history import metrics_file_and_kept_copies
 from truestep.report.media import MEDIA, MEDIA_SUFFIXES, MediaFileEntry
 from truestep.report.metrics import read_metrics
@@ -42,7 +43,8 @@ def _write_media_file(directory: Path, step: int, name: str, media: EncodedMedia
         path = _media_path(folder, step, media)
     except OSError as error:
         raise RunDirectoryError(
-            f"run.log({name}=...) could not be written under {folder}: {error}. Make room there, or make it a folder that can be "
+            f"run.log({keyword_text(name)}) "
+            f"could not be written under {folder}: {error}. Make room there, or make it a folder that can be "
             "written to, and start the run again: it goes on from its last checkpoint."
         ) from error
     line = MediaFileEntry(kind=media.kind, file=path.relative_to(directory).as_posix(), note=media.note)

@@ -3,23 +3,24 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.actions import CLEAR
 from truestep.doctor.source.adversaries import crossed_optimizers, gan_role_in_source
-from truestep.doctor.source.behind import calls_with_graph
+from truestep.doctor.source.behind import calls_with_graph, is_model_call
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.filled import TensorFill, tensor_fill
 from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted_name, is_self, method_of
+from truestep.doctor.source.names import Function, dotted_name, is_self, last_part, method_of
 from truestep.doctor.source.values import calls_behind
 
 _MOST_NAMES = 4  # that a loss goes by
 _AS_GIVEN = SAME_NUMBERS | {"sigmoid"}  # where it is larger, the answer is
+_OF_OTHERS = ("next", "__next__", "from_numpy")  # what these give was not made by what they are given
 _FREEZES = re.compile(r"requires_grad_?\b.{0,40}\bFalse|toggle")  # a side, while the other one trains
 
 
@@ -124,10 +125,17 @@ def _is_generated(module: SourceModule, part: ast.expr) -> bool:
     """Tell what the generator made, unless a function with a gradient of its own, which may turn it round, stands between."""
     made = calls_with_graph(module, part)
     turned = any(method_of(each) == "apply" for each in made)
-    return any(_generator_or_discriminator(module, each) == "generator" for each in made) and not turned
+    return _has_generator(module, part, made) and not turned
 
 
-def _generator_or_discriminator(module: SourceModule, call: ast.Call) -> str | None:
+def _has_generator(module: SourceModule, part: ast.expr, made: Iterable[ast.Call]) -> bool:
+    """Tell a generator among the calls that a value is made by; what `next` or an array gives was made elsewhere."""
+    others = [each for each in calls_behind(module, part) if last_part(each.func) in _OF_OTHERS]
+    apart = {inner for each in others for inner in calls_behind(module, each)}
+    return any(_generator_or_discriminator(module, each) == "generator" for each in made if each not in apart)
+
+
+def _generator_or_discriminator(module: SourceModule, call: ast.Call, depth: int = 0) -> str | None:
     is_other = (module.qualify(call.func) or "").startswith("torch.") or (
         isinstance(call.func, ast.Attribute) and dotted_name(call.func) is None
     )
@@ -142,9 +150,24 @@ def _generator_or_discriminator(module: SourceModule, call: ast.Call) -> str | N
             if dotted_name(each.func) not in ("self", "self.forward")
         }
         return sides.pop() if len(sides) == 1 else None
+    run = next((each for each in module.definitions(call.func) if isinstance(each, ast.Lambda)), None)
+    run = run or module.functions.target(call)
+    if run is not None and not isinstance(module.home(run).parents[run], ast.ClassDef):
+        return _role_of_results(module, call, run, depth)
     return (
         None if is_other else gan_role_in_source(ast.unparse(call.func))
     )  # torch.Generator().manual_seed(1)
+
+
+def _role_of_results(module: SourceModule, call: ast.Call, run: Function, depth: int) -> str | None:
+    """Return the side that makes what a function gives back; its own name may tell what it yields, or draws."""
+    home = module.home(run)
+    ends = module.functions.results(run) if depth < _MOST_NAMES else []
+    made = [each for end in ends for each in calls_with_graph(home, end)]
+    sides = {_generator_or_discriminator(home, each, depth + 1) for each in made} - {None}
+    if not sides and any(is_model_call(home, each) for each in made):
+        return gan_role_in_source(ast.unparse(call.func))
+    return sides.pop() if len(sides) == 1 else None
 
 
 def _find_wrong_generator_loss(module: SourceModule, trace: Trace) -> Iterator[At]:
@@ -215,9 +238,8 @@ def _data_scored(module: SourceModule, answer: ast.expr, depth: int = 0) -> str 
         case ast.Subscript(value=whole):
             return _data_scored(module, whole, depth)
         case ast.Call() if _generator_or_discriminator(module, answer) == "discriminator":
-            made = [each for part in answer.args for each in calls_behind(module, part)]
-            sides = [_generator_or_discriminator(module, each) for each in made]
-            return "generated" if "generator" in sides else "real"
+            made = any(_has_generator(module, part, calls_behind(module, part)) for part in answer.args)
+            return "generated" if made else "real"
         case ast.Call(args=args) if method_of(answer) in _AS_GIVEN:
             is_function = (module.qualify(answer.func) or "").startswith("torch.")
             given = args[0] if is_function and args else getattr(answer.func, "value", None)
