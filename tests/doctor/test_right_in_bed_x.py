@@ -282,6 +282,8 @@ SET = "data = torch.utils.data.TensorDataset(rows, targets)"
         ("x", f"rows = torch.tensor(table).unsqueeze(2); {SET}", [RISK]),
         ("x", f"rows = torch.tensor(table).unsqueeze(1); {SET}; data = torch.utils.data.TensorDataset(others)", [RISK]),
         ("x.unsqueeze(0)", "", [RISK]),
+        ("x.permute(0, 2, 1)", f"rows = torch.tensor(table).unsqueeze(1); {SET}", [RISK]),
+        ("(x := x.transpose(1, 2))", f"rows = torch.tensor(table).unsqueeze(1); {SET}", [RISK]),
     ],
 )  # fmt: skip
 def test_sequence_of_one_step(given: str, rows: str, severity: list[Severity]) -> None:
@@ -395,7 +397,11 @@ for epoch in range(3):
     ],
 )  # fmt: skip
 def test_evaluation_mode_that_freezes(above: str, severity: list[Severity]) -> None:
-    assert told("EVAL003", FROZEN.replace("ABOVE", above)) == severity
+    program = FROZEN.replace("ABOVE", above)
+    assert told("EVAL003", program) == severity
+    engine, main = program.split("net = make()")
+    main = "from engine import train\nnet = make()" + main
+    assert told("EVAL003", {"engine.py": IMPORTS + engine, "main.py": main}) == severity
 
 
 # ── VALUE041: a variable that is deleted when nothing calls what reads it any more ──

@@ -65,6 +65,8 @@ def _is_of_one_step(module: SourceModule, outputs: ast.expr, batch_first: bool) 
     calls = [each for each, _ in value_sources(module, outputs) if isinstance(each, ast.Call)]
     if any(_is_unsqueezed(module, part, axis) for each in calls for part in each.args[:1]):
         return True
+    if not calls or not all(each.args and _is_parameter(module, each.args[0]) for each in calls):
+        return False
     sets = [
         (file, each)
         for file in module.program.linked
@@ -75,6 +77,12 @@ def _is_of_one_step(module: SourceModule, outputs: ast.expr, batch_first: bool) 
         and bool(sets)
         and all(bool(each.args) and _is_unsqueezed(file, each.args[0], axis) for file, each in sets)
     )
+
+
+def _is_parameter(module: SourceModule, node: ast.expr) -> bool:
+    """Tell what a function is given and hands on as it is: nothing exchanged its axes."""
+    made = module.resolver.reaching(node) if isinstance(node, ast.Name) else []
+    return bool(made) and all(each.how == "parameter" for each in made)
 
 
 def _is_unsqueezed(module: SourceModule, node: ast.expr, axis: int) -> bool:

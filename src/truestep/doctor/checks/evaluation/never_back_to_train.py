@@ -170,7 +170,7 @@ def _eval_calls_in_hooks(module: SourceModule) -> Iterator[tuple[ast.Call, ast.e
 def _is_said_to_freeze(module: SourceModule, call: ast.AST) -> bool:
     """Tell an eval() over or beside which a comment says that it freezes something: its author means it."""
     line = getattr(call, "lineno", 0)
-    lines = module.text.splitlines()[max(line - 2, 0) : line]
+    lines = module.home(call).text.splitlines()[max(line - 2, 0) : line]
     return any(
         _FREEZES.search(each) for each in (*lines[:-1][: lines[0].lstrip().startswith("#")], *lines[-1:])
     )
