@@ -13,9 +13,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from truestep.core.results import print_results
-from truestep.doctor.read import read_paths
-from truestep.doctor.reporting.findings import counted_findings, render_findings
+from truestep.core.result_display import print_results
+from truestep.doctor.linting import read_paths
+from truestep.doctor.reporting.finding_layout import counted_findings, render_findings
 
 HERE = Path(__file__).parent
 COLUMNS = 102  # as wide as its longest line, so that none is broken

@@ -21,7 +21,7 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 from support import huge_pages, turns
 
-from truestep.core.system import open_descriptors
+from truestep.core.os_specific import open_descriptors
 
 # how long an example takes says how busy the machine is; who can't write here keeps no examples
 KEPT = {} if os.access(Path.cwd(), os.W_OK) else {"database": None}

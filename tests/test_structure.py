@@ -155,31 +155,31 @@ def imported_packages(path: Path) -> set[str]:
 MAX_METHODS = 25
 MANY_METHODS: dict[str, str] = {
     "run/run.py:Run": "what users call, by name; each hands on",
-    "engine/data/stream.py:StreamSource": "each answers one question of a source, most in a line",
+    "engine/data/stream_source.py:StreamSource": "each answers one question of a source, most in a line",
     "engine/processes/world.py:World": "what processes do together, each in turn",
 }
 # A file of doctor/source that one other file alone imports is a part of that file, or says here why it is not.
 ONE_IMPORTER = {
-    "anew": "what a value's graph is made of, asked for a place; with the check that asks one file of 230 lines and two matters",
-    "blanks": "what a form with blanks is; with the check one file of 420 lines and two matters",
-    "carried": "what one object carries into other functions; with resolving.py a class of 26 methods",
-    "carried_on": "which trainings go on with what an earlier one left; with the check one file of 450 lines and two matters",
-    "closed": "the closed world of what is never done, asked for every finding; applying.py asks it of the checks",
+    "branch_choices": "a part of tracing.py, which would have 450 lines and more",
+    "call_replays": "a part of tracing.py, which would have 450 lines and more",
+    "closed_world": "the closed world of what is never done, asked for every finding; applying.py asks it of the checks",
     "collating": "what a batch holds, by the code that collates it: three times the check that asks today",
+    "continued_runs": "which trainings go on with what an earlier one left; with the check one file of 450 lines and two matters",
     "eventful_parts": "a part of tracing.py, which would have 450 lines and more",
-    "filled": "what number a tensor holds where it is read; with the check one file of 360 lines and two matters",
+    "exercise_blanks": "what a form with blanks is; with the check one file of 420 lines and two matters",
+    "expression_kinds": "a service of its own; with module.py one file of 340 lines",
     "functions": "a service of its own; with resolving.py one file of 410 lines",
-    "holders": "which model belongs to which optimizer; with events.py one file of 350 lines and two matters",
-    "kind_of": "a service of its own; with module.py one file of 340 lines",
-    "once_for_each_batch": "which function is a step, and what outlives it; with the check one file of 390 lines and two matters",
-    "overlapping": "which examples are windows of one series; with the check one file of 480 lines and two matters",
+    "loss_scaling": "whether a loss or its gradients may be divided; with the check one file of 400 lines and two matters",
+    "object_contents": "what one object carries into other functions; with resolving.py a class of 26 methods",
+    "optimizer_model_links": "which model belongs to which optimizer; with events.py one file of 350 lines and two matters",
+    "overlapping_windows": "which examples are windows of one series; with the check one file of 480 lines and two matters",
+    "per_batch_functions": "which function is a step, and what outlives it; with the check one file of 390 lines and two matters",
+    "program_settings": "what settings are, by name and by maker; with expression_kinds.py one file of 220 lines and two matters",
     "project": "the files that are read together; tests and tools make one without reading anything",
-    "replays": "a part of tracing.py, which would have 450 lines and more",
-    "scaled": "whether a loss or its gradients may be divided; with the check one file of 400 lines and two matters",
-    "settings": "what settings are, by name and by maker; with kind_of.py one file of 220 lines and two matters",
+    "recomputed_values": "what a value's graph is made of, with the check one file of 230 lines and two matters",
+    "tensor_fill_values": "what number a tensor holds where it is read; with the check one file of 360 lines and two matters",
     "tracing": "the walk itself; with entries.py one file of 530 lines",
-    "unseen": "which functions nobody can follow; with closed.py one file of 430 lines",
-    "worlds": "a part of tracing.py, which would have 450 lines and more",
+    "unfollowed_calls": "which functions nobody can follow; with closed_world.py one file of 430 lines",
 }
 
 
@@ -279,8 +279,8 @@ MAX_LEARNER_NAMES = 12
 def test_a_learner_has_few_public_names():
     import torch
 
-    from truestep.engine.context import LearnerContext
     from truestep.engine.learner import Learner, LearnerOptions
+    from truestep.engine.shared_context import LearnerContext
 
     module = torch.nn.Linear(1, 1)
     context = LearnerContext(torch.device("cpu"))

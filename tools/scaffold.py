@@ -41,7 +41,7 @@ class {name}(SourceCheck):
 WATCH = """\
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
-from truestep.doctor.watcher import Observations, Watcher
+from truestep.doctor.watcher_base import Observations, Watcher
 
 
 class {name}(Watcher):
@@ -54,9 +54,9 @@ class {name}(Watcher):
         yield from ()
 """
 PROBE = """\
-from truestep.doctor.probe import Probe
+from truestep.doctor.probe_base import Probe
 from truestep.doctor.runtime.history import ForwardCall
-from truestep.doctor.watcher import Observations
+from truestep.doctor.watcher_base import Observations
 
 
 class {name}(Probe):

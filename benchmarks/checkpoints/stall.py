@@ -22,7 +22,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 
 import truestep as ts
-from truestep.checkpoints.copy_room import CopyMemoryChecker
+from truestep.checkpoints.copy_memory_check import CopyMemoryChecker
 from truestep.checkpoints.prepare import CheckpointPreparer
 from truestep.checkpoints.snapshot import CheckpointStagingBuffers
 

@@ -11,8 +11,8 @@ import tracemalloc
 import torch
 from torch.utils.data import BatchSampler, RandomSampler
 
-from truestep.engine.data.draws import ShuffledSamples
 from truestep.engine.data.order import FixedSizeOrder
+from truestep.engine.data.sample_draws import ShuffledSamples
 
 BATCH = 512
 REPEATS = 21

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from truestep.engine.data.blocks import BlockShuffledSamples
-from truestep.engine.data.draws import ShuffledSamples
+from truestep.engine.data.sample_draws import ShuffledSamples
 
 SHARDS, SIZE, BATCH, CACHES = 1000, 2000, 512, (16, 64)
 

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 from truestep.doctor.catalogue import checks
+from truestep.doctor.linting import read_paths
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_paths
 
 FILES = 200
 EXAMPLES = 6  # in a file

@@ -80,11 +80,11 @@ def by_hand(kind: str, width: int, layers: int, folder: Path) -> dict[str, float
 
 def by_truestep(kind: str, width: int, layers: int, folder: Path) -> dict[str, float]:
     if kind in FREE:
-        from truestep.checkpoints import copy_room
+        from truestep.checkpoints import copy_memory_check
         from truestep.core.control_groups import FreeMemory
 
         state_bytes = 12 * layers * width * (width + 1)
-        copy_room.free_memory = lambda: FreeMemory(int(FREE[kind] * state_bytes), "this machine")
+        copy_memory_check.free_memory = lambda: FreeMemory(int(FREE[kind] * state_bytes), "this machine")
     background = kind != "foreground"
     saving = ts.Saving(at_epoch_end=False, background=background)
     run = ts.Run(folder / "run", progress=False, quiet=True, doctor=kind == "doctor", saving=saving)

@@ -4,7 +4,7 @@ import { loadPyodide } from "./pyodide/pyodide.mjs";
 const READING = `
 import json
 from truestep.doctor.fixing import is_certain_fix, rewritten_by_findings
-from truestep.doctor.read import read_text
+from truestep.doctor.linting import read_text
 
 def answer(kind, text):
     reading = read_text(text, "script.py")

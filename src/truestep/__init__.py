@@ -6,7 +6,7 @@ The public names stand in `__init__.pyi`; each is imported when it is first aske
 
 from typing import Any
 
-from truestep.core.lazy import lazy_names
+from truestep.core.lazy_imports import lazy_names
 
 _get, __dir__, __all__ = lazy_names(__name__, __file__, called="ts")
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ts.accelerate.ExactResume`: exact resume of a loop with Accelerate, which is imported when it is asked for."""
 
-from truestep.core.lazy import lazy_names
+from truestep.core.lazy_imports import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, __file__, called="ts.accelerate")

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from truestep.checkpoints import Checkpoint, CheckpointStore, checksum, load, prepare
 from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
 from truestep.checkpoints.digests import NEWEST_DIGEST
-from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.new_memory import prefault_pages
+from truestep.checkpoints.file_operations import CheckpointFiles
+from truestep.checkpoints.memory_allocation import prefault_pages
 from truestep.checkpoints.verify import read_and_discard
 from truestep.core.errors import CheckpointError
 

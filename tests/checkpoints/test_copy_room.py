@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from truestep.checkpoints import CheckpointStore, checksum, copy_room, shared_copy
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints import CheckpointStore, checksum, concurrent_copy, copy_memory_check
+from truestep.checkpoints.file_operations import CheckpointFiles
 from truestep.core.control_groups import FreeMemory
 
 STATE_BYTES = 32 << 20
@@ -21,10 +21,12 @@ def free(monkeypatch):
     """Say how much memory is free, in sizes of the state."""
     found = {"states": 1.5}
     monkeypatch.setattr(
-        copy_room, "free_memory", lambda: FreeMemory(int(found["states"] * STATE_BYTES), "this machine")
+        copy_memory_check,
+        "free_memory",
+        lambda: FreeMemory(int(found["states"] * STATE_BYTES), "this machine"),
     )
-    monkeypatch.setattr(copy_room, "MIN_ASKED_BYTES", 1)
-    for module in (checksum, shared_copy):  # so that a few pieces, which may still be hashed, are little
+    monkeypatch.setattr(copy_memory_check, "MIN_ASKED_BYTES", 1)
+    for module in (checksum, concurrent_copy):  # so that a few pieces, which may still be hashed, are little
         monkeypatch.setattr(module, "PIECE_BYTES", 1 << 20)
     return found
 
@@ -162,10 +164,10 @@ def test_what_is_asked_first_is_copied_whatever_is_free(tmp_path, free):
 def test_processes_share_what_is_free(free, monkeypatch):
     free["states"] = 3.0
     for number, expected in (
-        (1, copy_room.CopyMemoryAvailability.TO_KEEP),
-        (2, copy_room.CopyMemoryAvailability.TO_COPY),
+        (1, copy_memory_check.CopyMemoryAvailability.TO_KEEP),
+        (2, copy_memory_check.CopyMemoryAvailability.TO_COPY),
     ):
-        found = copy_room.CopyMemoryChecker(number).find(STATE_BYTES, 0, must_copy=False)
+        found = copy_memory_check.CopyMemoryChecker(number).find(STATE_BYTES, 0, must_copy=False)
         assert found is expected
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert copy_room.processes_on_this_machine() == 8
+    assert copy_memory_check.processes_on_this_machine() == 8

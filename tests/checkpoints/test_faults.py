@@ -16,7 +16,7 @@ import torch
 from torture.faults import ERRORS, KILLS, CountingFiles, FaultyFiles
 
 from truestep.checkpoints import CheckpointStore, Retention
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.file_operations import CheckpointFiles
 from truestep.core.errors import CheckpointError
 
 

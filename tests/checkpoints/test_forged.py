@@ -22,7 +22,7 @@ from support.manifests import sealed
 import truestep as ts
 from truestep.checkpoints import CheckpointStore
 from truestep.checkpoints.digests import new_digest
-from truestep.checkpoints.dtypes import DTYPES
+from truestep.checkpoints.dtype_encoding import DTYPES
 from truestep.checkpoints.manifest import MANIFEST_NAME, manifest_line_with_checksum
 from truestep.checkpoints.safetensors_header import safetensors_entry_json
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from support.manifests import opened, sealed
 
 from truestep.checkpoints import Checkpoint, CheckpointStore
+from truestep.checkpoints.checkpoint_names import checkpoint_folder_name
 from truestep.checkpoints.checksum import Checksum
-from truestep.checkpoints.columns import decode_tensor_columns, encode_tensor_columns
 from truestep.checkpoints.digests import NEWEST_DIGEST, hash_scheme_of_format, new_digest
-from truestep.checkpoints.dtypes import DTYPES
+from truestep.checkpoints.dtype_encoding import DTYPES
 from truestep.checkpoints.manifest import (
     FORMAT,
     MANIFEST_NAME,
@@ -28,9 +28,9 @@ from truestep.checkpoints.manifest import (
     manifest_line_with_checksum,
     verified_manifest_body,
 )
-from truestep.checkpoints.manifest_text import PARTS, manifest_bytes, parse_manifest_head
-from truestep.checkpoints.names import checkpoint_folder_name
+from truestep.checkpoints.manifest_encoding import PARTS, manifest_bytes, parse_manifest_head
 from truestep.checkpoints.safetensors_header import SafetensorsEntry, safetensors_header
+from truestep.checkpoints.tensor_columns import decode_tensor_columns, encode_tensor_columns
 from truestep.core.errors import CheckpointError
 
 GOLDEN = sorted((Path(__file__).parent / "golden").iterdir())
@@ -319,7 +319,7 @@ def test_a_part_that_does_not_have_its_own_checksum_is_refused(part, tmp_path):
     ],
 )  # fmt: skip
 def test_columns_that_say_what_can_not_be_are_refused(column, value, reason, tmp_path, monkeypatch):
-    monkeypatch.setattr("truestep.checkpoints.columns.MAX_MANIFEST_BYTES", 10_000)
+    monkeypatch.setattr("truestep.checkpoints.tensor_columns.MAX_MANIFEST_BYTES", 10_000)
     with CheckpointStore(tmp_path, background=False) as store:
         store.save(7, optimizer_state(3))
         path = store.newest().path

@@ -17,8 +17,8 @@ from torture.faults import KILLS, CountingFiles, FaultyFiles
 from torture.parts import let_write, piece
 
 from truestep.checkpoints import Checkpoint, CheckpointStore
-from truestep.checkpoints.dtypes import DTYPES
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.dtype_encoding import DTYPES
+from truestep.checkpoints.file_operations import CheckpointFiles
 from truestep.checkpoints.part_writer import CheckpointPartWriter
 from truestep.core.errors import CheckpointError
 

@@ -17,7 +17,7 @@ from torture.crash_states import MemoryFiles, Sample
 
 from truestep.checkpoints import CheckpointStore, Retention
 from truestep.checkpoints import store as store_module
-from truestep.checkpoints.names import TEMPORARY, committed_checkpoints
+from truestep.checkpoints.checkpoint_names import TEMPORARY, committed_checkpoints
 from truestep.core.errors import CheckpointError
 
 ROOT = Path("/run")
@@ -177,7 +177,7 @@ def test_a_store_without_the_rename_is_caught():
 @pytest.mark.filterwarnings("ignore:The checkpoint .* was passed over")
 def test_a_store_that_deletes_the_old_before_it_has_the_new_is_caught(monkeypatch):
     def deleting_first(files, directory, pending):
-        from truestep.checkpoints.files import remove_tree
+        from truestep.checkpoints.file_operations import remove_tree
 
         for name in committed_checkpoints(files, directory):
             remove_tree(files, directory / name)

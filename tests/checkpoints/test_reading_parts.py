@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torture.parts import let_write, piece
 
 from truestep.checkpoints import CheckpointStore
-from truestep.checkpoints.boxes import RequestedTensorBox, TensorBox
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.file_operations import CheckpointFiles
+from truestep.checkpoints.tensor_selection import RequestedTensorBox, TensorBox
 from truestep.core.errors import CheckpointError
 
 

@@ -7,10 +7,10 @@ import time
 import pytest
 import torch
 
-from truestep.checkpoints import CheckpointStore, shared_copy, snapshot
+from truestep.checkpoints import CheckpointStore, concurrent_copy, snapshot
 from truestep.checkpoints.checksum import PIECE_BYTES
-from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.shared_copy import CopyAbandonedError, CopyPiece, SharedCopy
+from truestep.checkpoints.concurrent_copy import CopyAbandonedError, CopyPiece, SharedCopy
+from truestep.checkpoints.file_operations import CheckpointFiles
 
 SMALL_PIECE = 1000
 
@@ -31,8 +31,8 @@ class Paced(CheckpointFiles):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(shared_copy, "PIECE_BYTES", SMALL_PIECE)
-    monkeypatch.setattr(shared_copy, "ALONE_BYTES", SMALL_PIECE // 4)
+    monkeypatch.setattr(concurrent_copy, "PIECE_BYTES", SMALL_PIECE)
+    monkeypatch.setattr(concurrent_copy, "ALONE_BYTES", SMALL_PIECE // 4)
     monkeypatch.setattr(snapshot, "MIN_SHARED_BYTES", 1)
 
 

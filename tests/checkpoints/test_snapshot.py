@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from truestep.checkpoints import CheckpointStore, prepare
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.file_operations import CheckpointFiles
 
 
 class Gated(CheckpointFiles):

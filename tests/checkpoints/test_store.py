@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import warm
 
-from truestep.checkpoints import CheckpointStore, Retention, save
-from truestep.checkpoints.clean import undamaged_checkpoints
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints import CheckpointStore, Retention, checkpoint_commit
+from truestep.checkpoints.checkpoint_removal import undamaged_checkpoints
+from truestep.checkpoints.file_operations import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
 from truestep.core.errors import CheckpointError, OptionError, RunDirectoryError
-from truestep.mirror.sources import read_checkpoint
+from truestep.mirror.state_sources import read_checkpoint
 
 both = pytest.mark.parametrize("background", [False, True], ids=["at once", "in the background"])
 
@@ -385,7 +385,7 @@ def test_a_run_can_be_read_while_it_saves_and_prunes(quick):
 LEAVING = """
 import sys, torch
 from truestep.checkpoints import CheckpointStore
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.file_operations import CheckpointFiles
 
 class Full(CheckpointFiles):
     def create(self, path):
@@ -452,7 +452,7 @@ def test_what_the_disk_was_set_to_work_on_is_named_again_so_that_its_memory_is_g
             raise OSError("a hint that is refused harms nothing")
 
     for name, size in (("CHUNK_BYTES", 1000), ("WRITE_BACK_BYTES", 3000), ("LOOK_BACK_BYTES", 6000)):
-        monkeypatch.setattr(save, name, size)
+        monkeypatch.setattr(checkpoint_commit, name, size)
     with CheckpointStore(quick, background=False, files=(files := Watched())) as store:
         store.save(1, {"w": torch.arange(10_000.0)})
         assert torch.equal(store.newest().load()["w"], torch.arange(10_000.0))

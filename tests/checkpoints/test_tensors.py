@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truestep.checkpoints import CheckpointStore
-from truestep.checkpoints.dtypes import DTYPES
+from truestep.checkpoints.dtype_encoding import DTYPES
 from truestep.core.errors import CheckpointError
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")

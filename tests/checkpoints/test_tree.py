@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truestep.checkpoints import CheckpointStore
-from truestep.checkpoints.tree import decode_state, encode_state
+from truestep.checkpoints.state_codec import decode_state, encode_state
 from truestep.core.errors import CheckpointError
 
 

@@ -14,10 +14,10 @@ from torch import nn
 import truestep as ts
 from truestep.checkpoints import CheckpointStore
 from truestep.checkpoints.apply import apply_state
-from truestep.checkpoints.dtypes import CODES
+from truestep.checkpoints.dtype_encoding import CODES
 from truestep.core.errors import CheckpointError
-from truestep.frameworks.resume import KeptCheckpoints
-from truestep.mirror.sources import export_weights, load_weights, read_checkpoint
+from truestep.frameworks.exact_resume_base import KeptCheckpoints
+from truestep.mirror.state_sources import export_weights, load_weights, read_checkpoint
 
 CUT_WHILE_READ = """
 import os, sys, truestep as ts

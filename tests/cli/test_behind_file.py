@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support import warm
 
 from truestep.cli import doctor, launch
-from truestep.cli.behind_file import OptionsBehindFile
+from truestep.cli.script_options import OptionsBehindFile
 
 COMMAND = typer.main.get_command(doctor.app)
 OWN = [

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from truestep.checkpoints import CheckpointStore, Retention
 from truestep.cli.checkpoints import app
 from truestep.core.errors import CheckpointError, OptionError, RunDirectoryError
-from truestep.mirror.sources import load_weights
+from truestep.mirror.state_sources import load_weights
 
 
 def state(value: float) -> dict:

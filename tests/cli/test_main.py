@@ -15,8 +15,8 @@ import typer
 from support import warm
 from typer.testing import CliRunner
 
+from truestep.cli.command_output import print_on_stderr
 from truestep.cli.main import COMMANDS, PANELS, app, main, module_of_command
-from truestep.cli.screen import print_on_stderr
 
 FULL = Path("/dev/full")
 

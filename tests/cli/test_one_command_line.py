@@ -20,17 +20,17 @@ from typer.testing import CliRunner
 import truestep as ts
 from truestep.cli.main import COMMANDS, app, main, module_of_command
 from truestep.core.errors import OptionError
-from truestep.core.results import print_results
+from truestep.core.result_display import print_results
 from truestep.doctor.catalogue import checks
+from truestep.doctor.chinese_mistake_lines import listed_mistakes
 from truestep.doctor.finding import Finding, Place, Severity
-from truestep.doctor.listed import listed_mistakes
-from truestep.doctor.reading import SourceReading
+from truestep.doctor.reading_result import SourceReading
 from truestep.doctor.replacement import Replacement
 from truestep.doctor.report import WatchedRunReport
-from truestep.doctor.reporting.findings import render_findings
-from truestep.doctor.runtime.pace import WatchPace, num_steps_watched
-from truestep.doctor.runtime.running import ScriptOutcome
+from truestep.doctor.reporting.finding_layout import render_findings
+from truestep.doctor.runtime.script_runner import ScriptOutcome
 from truestep.doctor.runtime.watch import Watch
+from truestep.doctor.runtime.watch_schedule import WatchPace, num_steps_watched
 
 CALLED = """\
 import torch, truestep as ts
@@ -221,7 +221,7 @@ class Shell:
 @pytest.mark.parametrize("given", [False, True])
 def test_a_notebook_prints_an_exception_without_our_frames(tmp_path, monkeypatch, capsys, given):
     shell = Shell()
-    monkeypatch.setattr("truestep.run.endings.notebook_shell", lambda: shell)
+    monkeypatch.setattr("truestep.run.loop_end_detection.notebook_shell", lambda: shell)
     run = ts.Run(tmp_path / "run", seed=0, device="cpu", progress=False, quiet=True)
     net = run.learner(torch.nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.1))
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from support.card import Card
 
-from truestep.core import accelerator
-from truestep.core.accelerator import has_fused_kernel, send_to_device, send_to_host, to_float64
-from truestep.run.together import _is_group_usable_on_device
+from truestep.core import device_specific
+from truestep.core.device_specific import has_fused_kernel, send_to_device, send_to_host, to_float64
+from truestep.run.process_group_setup import _is_group_usable_on_device
 
 CPU, CUDA, MPS = map(torch.device, ("cpu", "cuda", "mps"))
 
@@ -53,11 +53,11 @@ def test_a_group_carries_what_its_backend_takes():
 
 def test_memory_and_streams_are_those_of_the_device():
     with Card(count=2) as card:
-        assert [accelerator.peak_device_bytes(torch.device("cuda", index)) for index in (0, 1)] == [
+        assert [device_specific.peak_device_bytes(torch.device("cuda", index)) for index in (0, 1)] == [
             1000,
             1001,
         ]
-        stream = accelerator.CopyStream(torch.device("cuda:1"))
+        stream = device_specific.CopyStream(torch.device("cuda:1"))
         with stream.copying():
             copied = torch.ones(3).pin_memory().to("cuda:1", non_blocking=True)
         assert copied.isnan().all()

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truestep.core.breakable import WrappingText
-from truestep.core.rich_names import Text
+from truestep.core.line_breaking import WrappingText
+from truestep.core.rich_imports import Text
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@
 import pytest
 import torch
 
-from truestep.core.called_values import refuse_property_calls
 from truestep.core.errors import OptionError
+from truestep.core.property_call_errors import refuse_property_calls
 
 
 @refuse_property_calls("counter")

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import truestep as ts
-from truestep.core.calls import methods_raise_option_errors, raises_option_errors
+from truestep.core.argument_errors import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import OptionError
 from truestep.core.guidance import guidance_by_name, option_by_other_name
-from truestep.engine.accumulating import Accumulating
+from truestep.engine.sequential_losses import Accumulating
 from truestep.recipes.loading.find import recipes
 from truestep.recipes.loading.parse import load_recipe
 

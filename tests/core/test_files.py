@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from truestep.core.files import replacing_file
+from truestep.core.atomic_files import replacing_file
 
 
 def permissions(path):

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.core import frames
+from truestep.core import user_frames
 
 PACKAGE = Path(ts.__file__).parent
 
@@ -28,20 +28,20 @@ def test_a_warning_out_of_the_depth_of_an_update_points_at_the_line_that_made_it
 
 
 def test_without_a_line_of_the_user_s_it_points_out_of_the_package(monkeypatch):
-    monkeypatch.setattr(frames, "is_library_file", lambda _: True)
+    monkeypatch.setattr(user_frames, "is_library_file", lambda _: True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        frames.warn_user("something")
+        user_frames.warn_user("something")
     assert caught[0].filename == __file__
 
 
 def test_whose_a_file_is(monkeypatch):
-    monkeypatch.setattr(frames, "_PACKAGE", "/home/somebody/truestep/")
-    assert not frames.is_library_file("/home/somebody/truestep-demo/train.py")
-    assert frames.is_library_file("/home/somebody/truestep/engine/update.py")
-    assert frames.is_library_file(torch.__file__)
-    assert frames.is_library_file("/usr/lib/python3/dist-packages/torch/nn/__init__.py")
-    assert frames.is_library_file("<eval_with_key>.1")  # what torch.fx wrote
+    monkeypatch.setattr(user_frames, "_PACKAGE", "/home/somebody/truestep/")
+    assert not user_frames.is_library_file("/home/somebody/truestep-demo/train.py")
+    assert user_frames.is_library_file("/home/somebody/truestep/engine/update.py")
+    assert user_frames.is_library_file(torch.__file__)
+    assert user_frames.is_library_file("/usr/lib/python3/dist-packages/torch/nn/__init__.py")
+    assert user_frames.is_library_file("<eval_with_key>.1")  # what torch.fx wrote
 
 
 def test_every_warning_of_the_package_is_given_so():
@@ -49,7 +49,7 @@ def test_every_warning_of_the_package_is_given_so():
     found = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
         for path in PACKAGE.rglob("*.py")
-        if path != PACKAGE / "core" / "frames.py"
+        if path != PACKAGE / "core" / "user_frames.py"
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.keyword) and node.arg == "stacklevel"
     ]

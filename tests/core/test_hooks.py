@@ -8,7 +8,7 @@ import threading
 import torch
 from torch import nn
 
-from truestep.core.hooks import HookOfOriginal
+from truestep.core.uncopied_hooks import HookOfOriginal
 
 
 def test_it_is_called_for_the_module_alone_and_what_it_holds_is_not_copied():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from truestep.core.errors import OptionError
 from truestep.core.quantities import parse_bytes, parse_seconds
-from truestep.core.wording import bytes_text
+from truestep.core.text_formatting import bytes_text
 
 
 @pytest.mark.parametrize(

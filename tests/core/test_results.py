@@ -18,7 +18,7 @@ from rich.text import Text
 from torch import nn
 
 import truestep as ts
-from truestep.core.results import Result, print_results
+from truestep.core.result_display import Result, print_results
 
 
 @pytest.mark.parametrize("made", [str, lambda result: result._repr_html_()])
@@ -114,8 +114,8 @@ def test_what_draws_a_screen_is_imported_in_one_place():
     """rich draws from Python's stream when it is imported; a name of it that comes by another way would do so again."""
     package = Path(ts.__file__).parent
     own = {
-        "core/rich_names.py": "",
-        "core/results.py": "from rich import console",
+        "core/rich_imports.py": "",
+        "core/result_display.py": "from rich import console",
         "cli/checks.py": "from rich.syntax",
     }
     found = [

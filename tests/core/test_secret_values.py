@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truestep.core.command_words import hide_command_secrets
+from truestep.core.command_line_redaction import hide_command_secrets
 from truestep.core.secret_values import HIDDEN, hide_in_text, hide_secrets
 
 SECRET = "hunter2hunter2"

@@ -6,11 +6,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truestep.checkpoints.compare import _bytes_per_element
-from truestep.checkpoints.memory import tensor_memoryview
+from truestep.checkpoints.state_diff import _bytes_per_element
+from truestep.checkpoints.tensor_memory_view import tensor_memoryview
 from truestep.core.tensor_bytes import bytes_of_contiguous
+from truestep.engine.data.batch_digest import digest_batch
 from truestep.engine.data.columns import column_to_bytes
-from truestep.engine.data.read_digest import digest_batch
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int64, torch.bool, torch.complex64]
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truestep.core.trees import map_tree_leaves, tree_leaves
+from truestep.core.state_trees import map_tree_leaves, tree_leaves
 
 trees = st.recursive(
     st.integers(),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import truestep
-from truestep.core.wording import (
+from truestep.core.text_formatting import (
     a_type,
     bytes_text,
     duration_text,

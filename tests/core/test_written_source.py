@@ -5,7 +5,7 @@ import ast
 
 import pytest
 
-from truestep.core.written_source import unparse_cached
+from truestep.core.source_lookup import unparse_cached
 
 EXPRESSIONS = [
     "net",

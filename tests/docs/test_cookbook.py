@@ -9,8 +9,8 @@ import pytest
 import truestep
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Severity
+from truestep.doctor.linting import read_text
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_text
 
 REPOSITORY = Path(__file__).parents[2]
 COOKBOOK = REPOSITORY / "docs" / "cookbook"

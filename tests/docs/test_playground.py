@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from truestep.doctor.read import read_text
+from truestep.doctor.linting import read_text
 
 ROOT = Path(__file__).parents[2]
 BUILT = Path(os.environ.get("TRUESTEP_PLAYGROUND", ROOT / "docs/_build/html/playground"))
@@ -117,7 +117,7 @@ def test_the_page_reads_and_fixes_in_the_browser(told):
 
 def test_reading_and_fixing_need_the_standard_library_and_pyflakes_alone(tmp_path):
     code = (
-        "import sys\nfrom truestep.doctor.fixing import rewritten_by_findings\nfrom truestep.doctor.read import read_text\n"
+        "import sys\nfrom truestep.doctor.fixing import rewritten_by_findings\nfrom truestep.doctor.linting import read_text\n"
         "assert read_text('import torch\\nprint(torch, absent)\\n').num_files == 1\n"
         "own = {'truestep', *sys.stdlib_module_names}\n"
         "print(sorted({each.partition('.')[0] for each in sys.modules} - own - set(sys.argv[1:])))"

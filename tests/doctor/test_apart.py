@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truestep.doctor.source.apart import parse_and_split
+from truestep.doctor.source.container_unpacking import parse_and_split
 
 APART = [
     ("kept = {}\nkept['a'] = 1\nprint(kept['a'])\n", "kept = {}\nkept.a = 1\nprint(kept.a)"),

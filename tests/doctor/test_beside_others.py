@@ -3,8 +3,8 @@
 
 import pytest
 
+from truestep.doctor.linting import read_text
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_text
 
 GAN = """
 G, D = nn.Linear(4, 3), nn.Linear(3, 1)

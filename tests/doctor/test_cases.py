@@ -12,8 +12,8 @@ import pytest
 
 from truestep.doctor.catalogue import check_topic, checks
 from truestep.doctor.fixing import rewritten_by_findings
+from truestep.doctor.linting import read_text
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_text
 
 FOLDER = Path(__file__).with_name("checks")
 CASE = re.compile(r"^## (.+?)\n+```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

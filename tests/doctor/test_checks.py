@@ -10,8 +10,8 @@ import pytest
 from truestep.doctor.catalogue import check_topic, checks, source_checks
 from truestep.doctor.check import SourceCheck
 from truestep.doctor.finding import Severity
+from truestep.doctor.linting import read_text
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_text
 
 CHECKS = list(checks().values())
 READERS = [check for check in CHECKS if issubclass(check, SourceCheck)]
@@ -67,7 +67,7 @@ def test_good_gives_nothing_from_any_check(check):
 
 def test_the_catalogue_and_the_source_checks_import_no_torch():
     code = (
-        "import sys; from truestep.doctor.read import read_text; read_text('import torch'); "
+        "import sys; from truestep.doctor.linting import read_text; read_text('import torch'); "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

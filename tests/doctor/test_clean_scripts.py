@@ -12,7 +12,7 @@ import torch
 import torch._dynamo  # sets an environment variable when it is first imported
 
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import read_text
+from truestep.doctor.linting import read_text
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 
 SCRIPTS = sorted((Path(__file__).parent / "clean").glob("*.py"))

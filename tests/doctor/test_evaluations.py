@@ -6,8 +6,8 @@ import warnings
 import pytest
 import torch
 
-from truestep.doctor.block import watch
 from truestep.doctor.finding import Severity
+from truestep.doctor.watch_block import watch
 
 HEAD = """
 import copy

@@ -4,9 +4,9 @@
 import pytest
 
 from truestep.doctor.source.entries import ProgramEntries
-from truestep.doctor.source.eventful import EventfulFunctions
+from truestep.doctor.source.eventful_functions import EventfulFunctions
 from truestep.doctor.source.project import SourceProject
-from truestep.doctor.source.protocol import Protocol
+from truestep.doctor.source.protocol_calls import Protocol
 
 PROGRAM = """
 import torch

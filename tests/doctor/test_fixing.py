@@ -12,8 +12,8 @@ from truestep.cli.main import app
 from truestep.doctor.catalogue import checks
 from truestep.doctor.check import SourceCheck
 from truestep.doctor.fixing import fix_files
+from truestep.doctor.linting import read_paths
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_paths
 
 HEAD = """\
 import torch

@@ -12,9 +12,9 @@ import pytest
 import torch
 import torch._dynamo
 
-from truestep.doctor.block import watch
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import read_text
+from truestep.doctor.linting import read_text
+from truestep.doctor.watch_block import watch
 
 pytestmark = pytest.mark.imports_framework
 

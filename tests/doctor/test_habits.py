@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
+from truestep.doctor.linting import read_text, read_texts
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_text, read_texts
 
 TRAINING = "for x, y in loader:\n    opt.zero_grad()\n    F.mse_loss(net(x), y).backward()\n    opt.step()\n"
 

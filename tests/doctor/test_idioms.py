@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from truestep.doctor.linting import read_text
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_text
 
 TEXT = Path(__file__).with_name("idioms.md").read_text("utf-8")
 IDIOMS = re.findall(r"^## (.+?)\n+```python\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL)

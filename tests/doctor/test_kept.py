@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truestep.doctor import read
-from truestep.doctor.kept import cache_source_reading, cached_source_reading
-from truestep.doctor.processes import map_in_processes
-from truestep.doctor.read import read_text
+from truestep.doctor import linting
+from truestep.doctor.findings_cache import cache_source_reading, cached_source_reading
+from truestep.doctor.linting import read_text
+from truestep.doctor.parallel_work import map_in_processes
+from truestep.doctor.source.import_units import source_units_of
 from truestep.doctor.source.project import SourceProject
-from truestep.doctor.source.units import source_units_of
 
 LOOP = """import torch
 from {module} import make
@@ -45,16 +45,16 @@ def told(reading):
 
 def both(project):
     """Return what is found with the kept entries, after comparing it with what is found without them."""
-    found = told(read.read_paths([project], cache=project.parent / "kept"))
-    assert found == told(read.read_paths([project]))
+    found = told(linting.read_paths([project], cache=project.parent / "kept"))
+    assert found == told(linting.read_paths([project]))
     return found
 
 
 def test_what_did_not_change_is_not_read_again(project, monkeypatch):
     before = both(project)
     assert len(before[0]) == 2
-    monkeypatch.setattr(read, "_read_unit", None)
-    assert told(read.read_paths([project], cache=project.parent / "kept")) == before
+    monkeypatch.setattr(linting, "_read_unit", None)
+    assert told(linting.read_paths([project], cache=project.parent / "kept")) == before
 
 
 def test_a_file_that_trains_nothing_is_parsed_again_when_it_changed(project):
@@ -79,11 +79,11 @@ def test_a_file_that_trains_nothing_is_parsed_again_when_it_changed(project):
 def test_a_change_reads_the_files_that_it_touches(project, monkeypatch, name, text, num_read):
     both(project)
     (project / name).unlink() if text is None else (project / name).write_text(text)
-    calls, inner = [], read._read_unit
-    monkeypatch.setattr(read, "_read_unit", lambda *given: calls.append(given) or inner(*given))
-    found = told(read.read_paths([project], cache=project.parent / "kept"))
+    calls, inner = [], linting._read_unit
+    monkeypatch.setattr(linting, "_read_unit", lambda *given: calls.append(given) or inner(*given))
+    found = told(linting.read_paths([project], cache=project.parent / "kept"))
     assert len(calls) == num_read
-    assert found == told(read.read_paths([project]))
+    assert found == told(linting.read_paths([project]))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_folder_that_is_none_keeps_nothing(project):
 def test_the_way_in_which_files_are_named_is_kept_apart(project):
     cache = project.parent / "kept"
     for path in (project, project.relative_to(project.parent)):
-        paths = {each.place.path for each in read.read_paths([path], cache=cache).findings}
+        paths = {each.place.path for each in linting.read_paths([path], cache=cache).findings}
         assert paths == {str(path / "first.py"), str(path / "alone.py")}
 
 

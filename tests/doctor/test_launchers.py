@@ -4,7 +4,7 @@
 import pytest
 
 import truestep as ts
-from truestep.doctor.runtime.launchers import refuse_launcher
+from truestep.doctor.runtime.launch_commands import refuse_launcher
 from truestep.doctor.runtime.script import WatchedScript
 
 ITSELF = "truestep doctor train.py --lr 1"

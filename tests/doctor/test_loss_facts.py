@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch._dynamo
 
-from truestep.doctor.block import watch
 from truestep.doctor.finding import Severity
+from truestep.doctor.watch_block import watch
 
 STAGE = """
 import copy

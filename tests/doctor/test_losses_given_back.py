@@ -6,8 +6,8 @@ import textwrap
 import pytest
 
 from tests.support.told import told
-from truestep.doctor.block import watch
 from truestep.doctor.finding import Severity
+from truestep.doctor.watch_block import watch
 
 LIGHTNING = """
 import lightning as L

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
+from truestep.doctor.linting import read_paths
 from truestep.doctor.markdown import parse_markdown
-from truestep.doctor.read import read_paths
 
 HEAD = """\
 import torch

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from truestep.doctor.catalogue import checks
-from truestep.doctor.listed import listed_mistakes
+from truestep.doctor.chinese_mistake_lines import listed_mistakes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "mistakes.md").read_text("utf-8")
 ROWS = re.findall(r"^\| (\d+) \| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)

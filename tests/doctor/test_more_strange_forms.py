@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import read_paths, read_texts
+from truestep.doctor.linting import read_paths, read_texts
 
 IMPORTS = """
 import os

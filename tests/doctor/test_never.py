@@ -7,8 +7,8 @@ import pytest
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.check import SourceCheck
+from truestep.doctor.linting import read_text, read_texts
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_text, read_texts
 
 READERS = {code: check for code, check in checks().items() if issubclass(check, SourceCheck)}
 NEVER = [code for code, check in READERS.items() if check.never]

@@ -5,8 +5,8 @@ import ast
 
 import pytest
 
-from truestep.doctor.newer_python import rewrite_newer_python
-from truestep.doctor.read import read_paths, read_text
+from truestep.doctor.linting import read_paths, read_text
+from truestep.doctor.newer_syntax import rewrite_newer_python
 
 LOOP = """\
 import torch

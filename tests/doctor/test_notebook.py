@@ -14,12 +14,12 @@ from support import warm
 from truestep.core.errors import OptionError
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Place
+from truestep.doctor.linting import read_paths
 from truestep.doctor.notebook import parse_notebook
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_paths
 from truestep.doctor.replacement import apply_source_edits
-from truestep.doctor.runtime.running import run_watched
 from truestep.doctor.runtime.script import WatchedScript
+from truestep.doctor.runtime.script_runner import run_watched
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 
 SETUP = """\

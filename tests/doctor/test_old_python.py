@@ -3,7 +3,7 @@
 
 import pytest
 
-from truestep.doctor.read import read_paths, read_text
+from truestep.doctor.linting import read_paths, read_text
 from truestep.doctor.replacement import rewrite_old_python
 
 SCRIPT = """\

@@ -8,7 +8,7 @@ import torch
 from support import warm
 from torch import nn
 
-from truestep.doctor.runtime.on_cpu import script_on_cpu
+from truestep.doctor.runtime.cuda_to_cpu import script_on_cpu
 
 SCRIPT = """
 import torch

@@ -17,7 +17,7 @@ import truestep as ts
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Place
 from truestep.doctor.merging import merge_findings
-from truestep.doctor.runtime import origins
+from truestep.doctor.runtime import value_origins
 from truestep.doctor.runtime.operations import WatchedOperationMode
 from truestep.doctor.runtime.recorder import Recorder
 
@@ -138,13 +138,13 @@ def test_an_accumulator_holds_a_part_of_its_past():
         total = torch.zeros(())
         for _ in range(1000):
             total = total + 1
-        assert sum(1 for _ in origin_of(watch, total).ancestors()) <= 2 * origins.MAX_DEPTH
+        assert sum(1 for _ in origin_of(watch, total).ancestors()) <= 2 * value_origins.MAX_DEPTH
 
 
 def test_values_without_number_are_forgotten():
     with ts.watch() as watch:
-        held = [torch.zeros(1) for _ in range(3 * origins.MAX_ENTRIES)]
-        assert len(watch.history.origins._known) <= origins.MAX_ENTRIES < len(held)
+        held = [torch.zeros(1) for _ in range(3 * value_origins.MAX_ENTRIES)]
+        assert len(watch.history.origins._known) <= value_origins.MAX_ENTRIES < len(held)
 
 
 def test_off_a_look_no_operation_is_followed():

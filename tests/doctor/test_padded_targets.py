@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from truestep.doctor.block import watch
+from truestep.doctor.watch_block import watch
 
 LENGTHS = (12, 5, 9, 7)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import read_paths
+from truestep.doctor.linting import read_paths
 
 BUG, ADVICE = Severity.BUG, Severity.ADVICE
 OLD = """

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from truestep.doctor.source.places import ImportPlaces, SourceDisk
+from truestep.doctor.source.path_of_import import ImportPlaces, SourceDisk
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from doctor.test_watchers import run_example
 
 from tests.support.told import IMPORTS, told
-from truestep.doctor.read import read_texts
+from truestep.doctor.linting import read_texts
 from truestep.doctor.replacement import apply_source_edits
 
 CHOSEN = """

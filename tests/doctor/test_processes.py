@@ -169,7 +169,7 @@ def work(number):
 
 if __name__ == "__main__":
     import torch.multiprocessing as mp
-    mp.set_forkserver_preload(["torch", "truestep.doctor.runtime.children"])  # once, not in each child
+    mp.set_forkserver_preload(["torch", "truestep.doctor.runtime.child_process_watch"])  # once, not in each child
     children = [mp.get_context({method!r}).Process(target=work, args=(i,)) for i in range(3)]
     for child in children:
         child.start()

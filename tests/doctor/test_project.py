@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from truestep.doctor.applying import _is_guessed_from_name
-from truestep.doctor.read import read_paths, read_texts
+from truestep.doctor.linting import read_paths, read_texts
 from truestep.doctor.source import linking, module
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.places import SourceTexts
+from truestep.doctor.source.path_of_import import SourceTexts
 from truestep.doctor.source.project import SourceProject
+from truestep.doctor.source_check_runner import _is_guessed_from_name
 
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 ENGINE = """

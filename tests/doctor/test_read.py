@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 
 from truestep.core.errors import OptionError
-from truestep.doctor import processes, read, tally
+from truestep.doctor import linting, parallel_work, read_progress
 from truestep.doctor.files import files_to_read
-from truestep.doctor.read import read_paths, read_text
+from truestep.doctor.linting import read_paths, read_text
 from truestep.doctor.replacement import apply_source_edits, source_lines
-from truestep.doctor.reporting.documents import sarif_document
+from truestep.doctor.reporting.json_and_sarif import sarif_document
 from truestep.doctor.reporting.terminal import show_reading
 from truestep.doctor.selection import (
     CheckSelection,
@@ -23,7 +23,7 @@ from truestep.doctor.selection import (
     configured_selection,
     write_baseline,
 )
-from truestep.doctor.source import execution, shapes
+from truestep.doctor.source import execution, row_column_shapes
 
 FAULTY = """\
 import torch
@@ -152,14 +152,14 @@ def test_one_odd_file_hides_nothing_of_the_others(tmp_path, name):
 def test_what_no_reader_foresaw_loses_one_file_alone(tmp_path, monkeypatch):
     for name in ("a.py", "b.py", "c.py"):
         (tmp_path / name).write_text(FAULTY + "import b\n")
-    text_of = read.source_file_text
+    text_of = linting.source_file_text
 
     def failing(path):
         if path.name == "b.py":
             raise AttributeError("not foreseen")
         return text_of(path)
 
-    monkeypatch.setattr(read, "source_file_text", failing)
+    monkeypatch.setattr(linting, "source_file_text", failing)
     reading = read_paths([tmp_path])
     assert [each.place.path for each in reading.findings] == [str(tmp_path / "a.py"), str(tmp_path / "c.py")]
     assert reading.unreadable == [(str(tmp_path / "b.py"), "AttributeError: not foreseen")]
@@ -177,8 +177,10 @@ def test_a_pipe_is_refused_and_never_waited_for(tmp_path):
 
 
 def test_shapes_that_come_by_two_ways_to_two_ways_are_asked_for_once(monkeypatch):
-    calls, inner = [], shapes._shape_of_operation
-    monkeypatch.setattr(shapes, "_shape_of_operation", lambda *given: calls.append(given) or inner(*given))
+    calls, inner = [], row_column_shapes._shape_of_operation
+    monkeypatch.setattr(
+        row_column_shapes, "_shape_of_operation", lambda *given: calls.append(given) or inner(*given)
+    )
     text = "import torch\ndef f(x, labels):\n    a = x.unsqueeze(1)\n"
     text += "".join(f"    if x[{k}]:\n        a = a + a\n    else:\n        a = a * a\n" for k in range(60))
     read_text(text + "    return (a == labels).sum()\n")
@@ -418,8 +420,8 @@ def shown(reading):
 @pytest.mark.parametrize("is_connected", [True, False], ids=["one unit", "many units"])
 @pytest.mark.parametrize("worth_it", [0, 10**9], ids=["several processes", "one process"])
 def test_who_waits_is_told_how_far_it_is(tmp_path, monkeypatch, is_connected, worth_it):
-    monkeypatch.setattr(tally, "PATIENCE_SECONDS", -1.0)
-    monkeypatch.setattr(processes, "_WORTH_IT", worth_it)
+    monkeypatch.setattr(read_progress, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(parallel_work, "_WORTH_IT", worth_it)
     for number in range(6):
         imports = "import torch\nimport m0\n" if is_connected else "import torch\n"
         (tmp_path / f"m{number}.py").write_text(imports + "x = 1\n" * 500)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.check import SourceCheck
+from truestep.doctor.linting import read_text
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_text
 from truestep.doctor.replacement import SourceEdit, apply_source_edits, replacement
 
 FIXING = [

@@ -4,10 +4,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from truestep.doctor.source.call_replays import CallReplays
 from truestep.doctor.source.entries import ProgramEntries
 from truestep.doctor.source.execution import Execution, execution_of
 from truestep.doctor.source.project import SourceProject
-from truestep.doctor.source.replays import CallReplays
 
 NUM_FUNCTIONS = 4
 EVENTS = (

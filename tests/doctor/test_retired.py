@@ -11,7 +11,7 @@ from truestep.cli.main import app
 from truestep.core.errors import OptionError
 from truestep.doctor import retired
 from truestep.doctor.catalogue import checks
-from truestep.doctor.read import read_paths
+from truestep.doctor.linting import read_paths
 from truestep.doctor.runtime.scope import engine_loop_scope
 from truestep.doctor.selection import FindingsBaseline, configured_selection
 

@@ -15,8 +15,8 @@ from rewordings_left import LEFT
 
 from truestep.doctor.catalogue import checks, source_checks
 from truestep.doctor.check import SourceCheck
+from truestep.doctor.linting import read_texts
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_texts
 
 # one process of several, since the last test counts what the others have read
 pytestmark = pytest.mark.xdist_group("rewordings")

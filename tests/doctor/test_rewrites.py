@@ -5,8 +5,8 @@ import pytest
 
 from truestep.doctor.catalogue import source_checks
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.linting import read_text
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_text
 from truestep.doctor.replacement import apply_source_edits
 
 

@@ -14,8 +14,8 @@ from torch import nn
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.check import SourceCheck
+from truestep.doctor.linting import read_text
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_text
 from truestep.doctor.replacement import apply_source_edits
 
 REWRITING = [

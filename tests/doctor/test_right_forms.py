@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from tests.support.told import loud, told
-from truestep.doctor.read import read_text
+from truestep.doctor.linting import read_text
 
 # ── SAVE005: what is saved besides, and who goes on from it ───────────────────────────────────
 

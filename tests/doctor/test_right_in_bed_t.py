@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.told import IMPORTS, told
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import read_paths
+from truestep.doctor.linting import read_paths
 
 BUG, RISK, QUESTION, ADVICE = Severity.BUG, Severity.RISK, Severity.QUESTION, Severity.ADVICE
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.told import loud, told
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import read_text
+from truestep.doctor.linting import read_text
 
 # ── VALUE001, PARAM038: what is left over ─────────────────────────────────────────────────────
 

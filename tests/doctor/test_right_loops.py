@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import read_text
+from truestep.doctor.linting import read_text
 
 START = """\
 import contextlib, functools, operator, threading, types

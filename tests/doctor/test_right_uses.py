@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from tests.support.told import loud, told
-from truestep.doctor.read import read_text, read_texts
+from truestep.doctor.linting import read_text, read_texts
 
 
 def in_function(code: str) -> str:

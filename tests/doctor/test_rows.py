@@ -15,13 +15,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truestep.doctor.block import watch
 from truestep.doctor.checks.data.trained_rows_evaluated import _EvaluationComparison
 from truestep.doctor.finding import Place
-from truestep.doctor.reporting.evidence import evidence_sentences
-from truestep.doctor.runtime.prints import row_fingerprints, sampled_rows
-from truestep.doctor.runtime.row_batches import MOST_ROWS, RowBatch, RowPass
+from truestep.doctor.reporting.evidence_wording import evidence_sentences
+from truestep.doctor.runtime.row_hashes import row_fingerprints, sampled_rows
 from truestep.doctor.runtime.row_overlap import RowOverlap
+from truestep.doctor.runtime.row_records import MOST_ROWS, RowBatch, RowPass
+from truestep.doctor.watch_block import watch
 
 SCRIPTS = sorted((Path(__file__).parent / "rows").glob("*.py"))
 CODES = ["DATA040", "DATA041"]

@@ -13,14 +13,14 @@ from support import warm
 
 from truestep.doctor.catalogue import checks, source_checks
 from truestep.doctor.finding import Finding, Place, Severity
+from truestep.doctor.linting import read_paths
 from truestep.doctor.merging import merge_findings
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.probe import Probe
-from truestep.doctor.read import read_paths
+from truestep.doctor.probe_base import Probe
 from truestep.doctor.runtime.script import WatchedScript
 from truestep.doctor.script_reading import ScriptSources
 from truestep.doctor.selection import CheckSelection
-from truestep.doctor.watcher import Watcher
+from truestep.doctor.watcher_base import Watcher
 
 PAGES = [each.page() for each in source_checks()][::5]
 FAULT = """\

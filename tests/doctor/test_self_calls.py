@@ -9,7 +9,7 @@ from types import FrameType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truestep.doctor.read import read_texts
+from truestep.doctor.linting import read_texts
 
 HEAD = """
 import copy, torch

@@ -5,7 +5,7 @@ import pytest
 
 from tests.doctor.test_unrun import LOOP, PLAIN
 from tests.support.told import IMPORTS
-from truestep.doctor.read import read_paths
+from truestep.doctor.linting import read_paths
 
 FIT = IMPORTS + LOOP.format(**PLAIN).replace(".softmax(1)", "")
 NET = IMPORTS + "class Net(nn.Module):\n    def forward(self, x):\n        return F.dropout(x, 0.5)\n"

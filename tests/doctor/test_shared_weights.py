@@ -4,7 +4,7 @@
 import pytest
 
 from tests.support.told import IMPORTS, LOUD, told
-from truestep.doctor.read import read_texts
+from truestep.doctor.linting import read_texts
 
 BY_HAND = """
 net = nn.Linear(4, 2)

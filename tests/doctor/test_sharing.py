@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truestep.doctor import processes, read
-from truestep.doctor.processes import equal_shares, map_in_processes
-from truestep.doctor.source.places import SourceTexts
+from truestep.doctor import linting, parallel_work
+from truestep.doctor.parallel_work import equal_shares, map_in_processes
+from truestep.doctor.source.path_of_import import SourceTexts
 from truestep.doctor.source.project import SourceProject
 from truestep.doctor.source.tracing import ProgramTracer
 
@@ -53,17 +53,17 @@ def told(reading):
 
 @pytest.fixture
 def in_two_processes(monkeypatch):
-    monkeypatch.setattr(processes, "_WORTH_IT", 1)
-    monkeypatch.setattr(processes, "num_usable_cpus", lambda: 2)
+    monkeypatch.setattr(parallel_work, "_WORTH_IT", 1)
+    monkeypatch.setattr(parallel_work, "num_usable_cpus", lambda: 2)
     # a progress bar of another test's may wait
-    monkeypatch.setattr(processes.threading, "active_count", lambda: 1)
+    monkeypatch.setattr(parallel_work.threading, "active_count", lambda: 1)
 
 
 def test_a_unit_that_is_shared_gives_what_it_gives_alone(tmp_path, monkeypatch, in_two_processes):
-    alone = told(read.read_paths(written(tmp_path)))
+    alone = told(linting.read_paths(written(tmp_path)))
     asked = []
-    monkeypatch.setattr(read, "equal_shares", lambda sizes: asked.append(sizes) or equal_shares(sizes))
-    assert told(read.read_paths([tmp_path])) == alone
+    monkeypatch.setattr(linting, "equal_shares", lambda sizes: asked.append(sizes) or equal_shares(sizes))
+    assert told(linting.read_paths([tmp_path])) == alone
     assert [len(sizes) for sizes in asked] == [NUM_FILES]
     assert {code for code, *_ in alone[0]} >= {"GRAD001"}
     assert alone[1] == NUM_FILES
@@ -86,7 +86,7 @@ def test_who_shares_a_unit_follows_nothing_of_it(tmp_path, monkeypatch, in_two_p
 
     monkeypatch.setattr(ProgramTracer, "trace_each_world", noted)
     (tmp_path / "code").mkdir()
-    read.read_paths(written(tmp_path / "code"))
+    linting.read_paths(written(tmp_path / "code"))
     lines = [line.split() for line in followed.read_text("utf-8").splitlines()]
     roots = [root for _, root in lines]
     assert len(set(roots)) == NUM_FILES
@@ -181,11 +181,11 @@ def test_what_fails_in_a_process_fails_here(in_two_processes):
 
 def test_what_was_read_is_gone_without_the_collector(tmp_path, monkeypatch):
     held = []
-    monkeypatch.setattr(read, "apply_checks", lambda module, *_: held.append(weakref.ref(module)))
+    monkeypatch.setattr(linting, "apply_checks", lambda module, *_: held.append(weakref.ref(module)))
     written(tmp_path)
     gc.disable()
     try:
-        read.read_paths([tmp_path])
+        linting.read_paths([tmp_path])
         assert len(held) == NUM_FILES
         assert [each() for each in held] == [None] * NUM_FILES
     finally:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from truestep.doctor.block import watch
+from truestep.doctor.watch_block import watch
 
 text = torch.randint(9, (4, 12), generator=torch.Generator().manual_seed(0))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from truestep.doctor.linting import read_text
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.read import read_text
 
 TEXT = Path(__file__).with_name("snippets.txt").read_text("utf-8")
 IMPORTS, *SECTIONS = re.split(r"^## ", TEXT, flags=re.MULTILINE)

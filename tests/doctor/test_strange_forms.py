@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from truestep.doctor.read import read_texts
+from truestep.doctor.linting import read_texts
 
 IMPORTS = """
 import torch

@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import read_texts
+from truestep.doctor.linting import read_texts
 
 IMPORTS = "import argparse\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
 BUG, RISK, QUESTION, ADVICE = Severity.BUG, Severity.RISK, Severity.QUESTION, Severity.ADVICE

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from truestep.doctor import checks
-from truestep.doctor.read import read_text, read_texts
-from truestep.doctor.reporting.evidence import WORDS, evidence_sentences
+from truestep.doctor.linting import read_text, read_texts
+from truestep.doctor.reporting.evidence_wording import WORDS, evidence_sentences
 from truestep.doctor.reporting.terminal import show_reading
 
 TEXT = """\

@@ -18,7 +18,7 @@ import torch._dynamo  # sets an environment variable when it is first imported
 from torch import nn
 from torch.optim import Optimizer
 
-from truestep.doctor.block import watch
+from truestep.doctor.watch_block import watch
 
 SCRIPTS = sorted((Path(__file__).parent / "clean").glob("*.py"))
 QUICK = [

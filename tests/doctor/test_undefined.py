@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from truestep.doctor.read import read_paths
+from truestep.doctor.linting import read_paths
 
 LOOP = """\
 import torch

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.told import told
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import read_paths, read_text
+from truestep.doctor.linting import read_paths, read_text
 
 LOOP = """
 def {name}(net, opt, loader):

@@ -24,9 +24,9 @@ from tests.support.scripted import scripted
 from truestep.core.errors import OptionError
 from truestep.doctor.runtime import recorder
 from truestep.doctor.runtime.history import WINDOW
-from truestep.doctor.runtime.pace import EARLY, PERIOD, StopWatching
 from truestep.doctor.runtime.watch import Watch, WatchOptions
-from truestep.doctor.watcher import Watcher
+from truestep.doctor.runtime.watch_schedule import EARLY, PERIOD, StopWatching
+from truestep.doctor.watcher_base import Watcher
 
 
 def training(steps, clear=True):

@@ -10,10 +10,10 @@ import torch._dynamo
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.probe import Probe
+from truestep.doctor.probe_base import Probe
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 from truestep.doctor.selection import CheckSelection
-from truestep.doctor.watcher import Watcher
+from truestep.doctor.watcher_base import Watcher
 
 RUNNERS = [check for check in checks().values() if issubclass(check, Watcher | Probe)]
 

@@ -13,10 +13,10 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import truestep as ts
-from truestep.doctor.block import watch
 from truestep.doctor.catalogue import check_topic, checks
 from truestep.doctor.page import PRELUDE
-from truestep.doctor.watcher import Watcher
+from truestep.doctor.watch_block import watch
+from truestep.doctor.watcher_base import Watcher
 
 from .test_watchers import ON_REQUEST, STAGE
 

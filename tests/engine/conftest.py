@@ -6,8 +6,8 @@ from itertools import count
 import pytest
 import torch
 
-from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
+from truestep.engine.shared_context import LearnerContext
 
 _numbers = count()
 

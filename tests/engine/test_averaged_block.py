@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.engine import exchange
+from truestep.engine import tensor_swap
 
-FILES = ("engine/exchange.py", "engine/averages.py")
+FILES = ("engine/tensor_swap.py", "engine/moving_averages.py")
 TURNS = 50
 
 
@@ -33,7 +33,7 @@ class Mixed(nn.Module):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(exchange, "HOST_BYTES", 64)
+    monkeypatch.setattr(tensor_swap, "HOST_BYTES", 64)
 
 
 @pytest.fixture(params=[False, True], ids=["weights", "buffers too"])
@@ -186,7 +186,7 @@ def test_weights_that_are_written_inside_are_told_of(make_learner):
 
 
 def test_the_block_needs_memory_for_a_piece_alone(make_learner, monkeypatch):
-    monkeypatch.setattr(exchange, "HOST_BYTES", 1 << 16)
+    monkeypatch.setattr(tensor_swap, "HOST_BYTES", 1 << 16)
     net = make_learner(nn.Linear(1000, 1000), ema=ts.EMA(0.5))
     most = 0
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import truestep as ts
-from truestep.engine.context import LearnerContext
+from truestep.engine.shared_context import LearnerContext
 
 DATA = torch.randn(20, 8, 3, generator=torch.Generator().manual_seed(1))
 

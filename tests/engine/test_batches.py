@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence, unpack_sequence
 
 import truestep as ts
-from truestep.core.structure import batch_leaves
+from truestep.core.nested_structures import batch_leaves
 from truestep.engine.batches import (
     BatchOrigin,
     EmptyBatchError,

@@ -19,9 +19,9 @@ import functools, json, sys, warnings
 import torch
 import torch._dynamo
 from torch import nn
-from truestep.engine.context import LearnerContext
+from truestep.engine.shared_context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
-from truestep.engine.losses import weighted
+from truestep.engine.loss_results import weighted
 from truestep.core.errors import OptionError
 
 warnings.simplefilter("ignore")

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
-from truestep.engine.delayed_reports import DelayedUpdateReports, UpdateReport
-from truestep.engine.losses import LossOutput
+from truestep.engine.deferred_flags import DelayedUpdateReports, UpdateReport
+from truestep.engine.loss_results import LossOutput
+from truestep.engine.loss_sums import LossTotals
 from truestep.engine.optimizers import prepare_optimizer_momentum
 from truestep.engine.step import apply_update_report, receive_update_report, step_optimizers
-from truestep.engine.sums import LossTotals
 
 
 def new(make_learner, make_context, policy, **options):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import truestep as ts
-from truestep.engine.context import LearnerContext
+from truestep.engine.shared_context import LearnerContext
 from truestep.engine.step import receive_update_report
 
 pytestmark = [

@@ -7,8 +7,8 @@ from torch import nn
 
 from truestep.core.buffers import BufferSnapshot, buffer_places
 from truestep.core.errors import OptionError
-from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
+from truestep.engine.shared_context import LearnerContext
 
 
 def learner_of(modules, name):

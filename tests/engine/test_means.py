@@ -10,7 +10,7 @@ from torch import nn
 import truestep as ts
 from truestep.core.errors import NonFiniteError
 from truestep.engine.clipping.base import total_gradient_norm
-from truestep.engine.means import (
+from truestep.engine.deferred_means import (
     AT_ONCE,
     MANY,
     MOST_NUMBERS,

@@ -11,7 +11,7 @@ from support import warm
 from torch import nn
 
 import truestep as ts
-from truestep.engine.memory import is_out_of_memory_error
+from truestep.engine.out_of_memory import is_out_of_memory_error
 
 # Trains one step with what a failed attempt could change: buffers, spectral vectors, all three random streams.
 PROGRAM = """
@@ -19,7 +19,7 @@ import json, random, resource, sys, warnings
 import numpy as np, torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
-from truestep.engine.context import LearnerContext
+from truestep.engine.shared_context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
 from truestep.core.errors import TruestepError
 

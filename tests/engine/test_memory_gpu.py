@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from truestep.engine.context import LearnerContext
+from truestep.engine.shared_context import LearnerContext
 
 pytestmark = [
     pytest.mark.gpu,

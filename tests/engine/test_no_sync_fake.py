@@ -6,7 +6,7 @@ import torch
 from support.steps import LOSSES, OPTIMIZERS, OPTIONS, module_for, training
 
 from truestep.engine import step
-from truestep.engine.context import LearnerContext
+from truestep.engine.shared_context import LearnerContext
 
 pytestmark = [
     pytest.mark.skipif(torch.version.cuda is None, reason="needs a torch that is built for CUDA"),

@@ -3,7 +3,7 @@
 
 import pytest
 
-from truestep.engine.processes.notes import RankProcess
+from truestep.engine.processes.store_notes import RankProcess
 
 
 @pytest.mark.parametrize(("seconds", "trouble"), [(0, None), (0.99, None), (-0.99, None), (60, "is gone")])

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.engine.combinations import CONFLICTS
+from truestep.engine.option_conflicts import CONFLICTS
 
 
 class Model(nn.Module):

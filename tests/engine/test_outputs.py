@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
+from truestep.engine.shared_context import LearnerContext
 
 ROWS = torch.randn(10, 3, generator=torch.Generator().manual_seed(0))
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from truestep.engine.losses import LossOutput
+from truestep.engine.loss_results import LossOutput
+from truestep.engine.loss_sums import LossTotals
 from truestep.engine.policy import (
     MAX_OVERFLOWS_IN_A_ROW,
     NON_FINITE,
@@ -19,7 +20,6 @@ from truestep.engine.policy import (
     make_update_evidence,
 )
 from truestep.engine.precision.loss_scale import LossScale, Scaler
-from truestep.engine.sums import LossTotals
 
 
 def test_the_table_is_whole():

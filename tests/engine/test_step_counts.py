@@ -9,7 +9,7 @@ from support.card import Card
 from torch import nn
 from torch.optim import Adam, AdamW
 
-from truestep.engine.context import LearnerContext
+from truestep.engine.shared_context import LearnerContext
 from truestep.engine.state import learner_state, load_learner_state
 
 OPTIMIZERS = [Adam, AdamW]

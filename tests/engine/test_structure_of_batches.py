@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from truestep.core import structure
+from truestep.core import nested_structures
 from truestep.engine.data.transfer import batches_to_device, move_batch
 
 
@@ -30,15 +30,15 @@ TREE = {"a": (1, [2, Point(3, 4)]), "b": Sample(5, [6]), "c": collections.Ordere
 def test_leaves_have_the_names_one_writes():
     names = ["data['a'][0]", "data['a'][1][0]", "data['a'][1][1].x", "data['a'][1][1].y"]
     names += ["data['b'].image", "data['b'].rest[0]", "data['c']['d']"]
-    assert dict(zip(names, range(1, 8), strict=True)) == dict(structure.batch_leaves(TREE, "data"))
+    assert dict(zip(names, range(1, 8), strict=True)) == dict(nested_structures.batch_leaves(TREE, "data"))
 
 
 def test_mapping_keeps_every_type():
-    mapped = structure.map_batch_leaves(lambda leaf: leaf * 10, TREE)
-    assert repr(structure.map_batch_leaves(lambda leaf: leaf, TREE)) == repr(TREE)
-    assert [leaf for _, leaf in structure.batch_leaves(mapped)] == [10, 20, 30, 40, 50, 60, 70]
+    mapped = nested_structures.map_batch_leaves(lambda leaf: leaf * 10, TREE)
+    assert repr(nested_structures.map_batch_leaves(lambda leaf: leaf, TREE)) == repr(TREE)
+    assert [leaf for _, leaf in nested_structures.batch_leaves(mapped)] == [10, 20, 30, 40, 50, 60, 70]
     assert collections.OrderedDict is type(mapped["c"])
-    assert repr(mapped) == repr(structure.fill_batch(TREE, iter(range(10, 80, 10))))
+    assert repr(mapped) == repr(nested_structures.fill_batch(TREE, iter(range(10, 80, 10))))
 
 
 def test_what_can_move_is_moved():

@@ -4,7 +4,7 @@
 import torch
 from torch import nn
 
-from truestep.engine.transient import TransientLearnerBuffers
+from truestep.engine.nonpersistent_buffers import TransientLearnerBuffers
 
 
 class Memory(nn.Module):

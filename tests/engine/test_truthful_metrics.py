@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
-from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
+from truestep.engine.shared_context import LearnerContext
 
 
 def identity():

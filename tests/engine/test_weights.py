@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.engine.losses import LossOutput
-from truestep.engine.sums import LossTotals
+from truestep.engine.loss_results import LossOutput
+from truestep.engine.loss_sums import LossTotals
 
 X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
 

@@ -16,7 +16,7 @@ import torch
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.page import PRELUDE
-from truestep.explainer import holding
+from truestep.explainer import memory_holders
 from truestep.explainer.catalogue import explained_errors, recognise_error
 from truestep.explainer.crash import Crash
 from truestep.explainer.explain import explain_crash, explain_exception
@@ -155,7 +155,7 @@ def test_its_cases_name_facts_that_there_are(error):
     groups = {
         name for pattern in (*error.messages, *error.besides) for name in re.compile(pattern).groupindex
     }
-    source = "".join(map(inspect.getsource, (inspect.getmodule(error), holding)))
+    source = "".join(map(inspect.getsource, (inspect.getmodule(error), memory_holders)))
     evidence = {"layer", "input", "data_set", "shapes", "and_shapes", "tensor", "and_tensor", "verdict"}
     for case in error.page().cases:
         named = {name for _, name, _, _ in Formatter().parse(case.says + case.fix) if name is not None}

@@ -8,7 +8,7 @@ import pytest
 
 from truestep.explainer.catalogue import explained_errors
 from truestep.explainer.logs.explaining import TELLING, explain_log
-from truestep.explainer.logs.reading import decode_error_log, read_error_log
+from truestep.explainer.logs.log_errors import decode_error_log, read_error_log
 
 TRACEBACK = """\
 Traceback (most recent call last):

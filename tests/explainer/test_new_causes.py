@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import truestep as ts
-from truestep.explainer import holding
-from truestep.explainer.holding import LiveTensorsAtCrash
+from truestep.explainer import memory_holders
 from truestep.explainer.logs.explaining import explain_log
+from truestep.explainer.memory_holders import LiveTensorsAtCrash
 
 
 def note_of(function, *arguments):
@@ -230,9 +230,9 @@ def test_json_is_not_in_the_list():
 def test_of_many_tensors_only_some_are_looked_into(monkeypatch):
     """What a full memory's explanation costs grows with the number of tensors by one question for each."""
     asked = []
-    real = holding._storage_bytes
+    real = memory_holders._storage_bytes
     monkeypatch.setattr(
-        holding, "_storage_bytes", lambda tensors: asked.append(len(tensors)) or real(tensors)
+        memory_holders, "_storage_bytes", lambda tensors: asked.append(len(tensors)) or real(tensors)
     )
     before = LiveTensorsAtCrash.now()
     many = [torch.zeros(8) for _ in range(40_000)]
@@ -241,7 +241,7 @@ def test_of_many_tensors_only_some_are_looked_into(monkeypatch):
     sparse = torch.zeros(2, 2).to_sparse()
     asked.clear()
     alive = LiveTensorsAtCrash.now()
-    assert sum(asked) < 2 * holding._MAX_ASKED + len(alive.large)
+    assert sum(asked) < 2 * memory_holders._MAX_ASKED + len(alive.large)
     assert alive.num_bytes - before.num_bytes == pytest.approx(large.nbytes + 32 * len(many), rel=0.2)
     assert {id(large), id(view)} <= {id(each) for each in alive.large}
     assert sparse.is_sparse
@@ -249,7 +249,7 @@ def test_of_many_tensors_only_some_are_looked_into(monkeypatch):
 
 def test_what_is_not_imported_has_no_tensors():
     code = (
-        "from truestep.explainer.holding import LiveTensorsAtCrash; import sys; "
+        "from truestep.explainer.memory_holders import LiveTensorsAtCrash; import sys; "
         "assert LiveTensorsAtCrash.now().num_bytes == 0; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

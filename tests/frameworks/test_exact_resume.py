@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 import frameworks
 import truestep as ts
-from truestep.frameworks.passes import KeyedPasses, refuse_loader, refuse_processes
+from truestep.frameworks.repeatable_loader_passes import KeyedPasses, refuse_loader, refuse_processes
 
 pytestmark = pytest.mark.xdist_group("frameworks")  # one process that the others are forked from
 FRAMEWORKS = ("lightning", "transformers", "accelerate")

@@ -14,7 +14,7 @@ from torch.optim import lr_scheduler
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 import truestep as ts
-from truestep.instrument.calls import wrap_with_layer
+from truestep.instrument.call_listeners import wrap_with_layer
 
 
 def module():

@@ -7,7 +7,7 @@ import pytest
 from support.mirrors import check_store, mirror_of, newest, requests_of, save, sent
 
 from truestep.core.errors import CheckpointError, RunDirectoryError
-from truestep.mirror.objects import StoreUnreachableError
+from truestep.mirror.store_requests import StoreUnreachableError
 
 ENOUGH = 200
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from truestep.cli.mirror import app
 from truestep.core.errors import RunDirectoryError
-from truestep.mirror.check import check_mirror
-from truestep.mirror.objects import MirrorObjectStore
+from truestep.mirror.store_check import check_mirror
+from truestep.mirror.store_requests import MirrorObjectStore
 
 
 def test_a_fit_store_is_said_to_be_and_left_as_it_was(store):

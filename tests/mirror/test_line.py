@@ -13,7 +13,7 @@ import torch
 from support.mirrors import check_store, mirror_of, newest, save, sent, start
 from support.slow_proxy import SlowProxy
 
-from truestep.mirror.objects import MirrorObjectStore, StoreUnreachableError
+from truestep.mirror.store_requests import MirrorObjectStore, StoreUnreachableError
 
 PIECES = 6
 SIZE = PIECES * (8 << 20) // 4  # float32
@@ -55,7 +55,7 @@ def test_no_request_begins_after_the_end_by_a_clock_of_the_tests_own(s3_store, p
     now = time.monotonic()
     objects = MirrorObjectStore(s3_store)
     objects.put("there", b"1")
-    monkeypatch.setattr("truestep.mirror.objects.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("truestep.mirror.store_requests.time", SimpleNamespace(monotonic=lambda: now))
     objects.set_deadline(now + 25.0)
     assert objects.get("there") == b"1"  # behind which the end is known to the thread of requests
     now += 24.9

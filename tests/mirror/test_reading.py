@@ -14,7 +14,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import truestep as ts
-from truestep.checkpoints.compare import compare_states
+from truestep.checkpoints.state_diff import compare_states
 from truestep.cli import checkpoints as checkpoints_command
 from truestep.cli import report as report_command
 from truestep.cli import runs as runs_command

@@ -13,8 +13,8 @@ from support.mirrors import check_store, mirror_of, newest, requests_of, save, s
 
 import truestep as ts
 from truestep.core.errors import OptionError, RunDirectoryError
-from truestep.mirror import objects as objects_module
-from truestep.mirror.objects import MirrorObjectStore, StoreRefusesError
+from truestep.mirror import store_requests as objects_module
+from truestep.mirror.store_requests import MirrorObjectStore, StoreRefusesError
 
 
 @pytest.mark.sliced(3)

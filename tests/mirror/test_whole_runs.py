@@ -12,7 +12,7 @@ from support import warm
 from support.mirrors import start
 from support.ranks import free_port
 
-from truestep.mirror.objects import MirrorObjectStore
+from truestep.mirror.store_requests import MirrorObjectStore
 
 
 def start_ranks(place: Path, out: Path, mirror: str | None, ranks: int, **more: str) -> list[warm.Process]:

@@ -14,8 +14,8 @@ from torch import nn
 
 import truestep as ts
 from tests.support.scripted import scripted
-from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
+from truestep.engine.shared_context import LearnerContext
 
 
 class Net(nn.Module):

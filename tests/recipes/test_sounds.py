@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import truestep as ts
-from truestep.recipes.parts import pieces
+from truestep.recipes.parts import audio_pieces
+from truestep.recipes.parts.audio_pieces import HELD_OUT, RATE, harmonic_sounds, read_wav_folder, sound_pieces
 from truestep.recipes.parts.mel import LogMel
-from truestep.recipes.parts.pieces import HELD_OUT, RATE, harmonic_sounds, read_wav_folder, sound_pieces
 
 
 def write(path, samples, *, rate=8_000, channels=1, width=2):
@@ -83,7 +83,7 @@ def test_sounds_that_are_too_few_or_too_short_are_refused(tmp_path):
 
 def synthesiser(folder, body):
     folder.mkdir()
-    path = folder / pieces.SYNTHESISER
+    path = folder / audio_pieces.SYNTHESISER
     path.write_text(f"#!{sys.executable}\nimport sys, wave\n{body}")
     path.chmod(0o755)
 
@@ -96,7 +96,7 @@ with wave.open(sys.argv[sys.argv.index("-w") + 1], "wb") as file:
 
 
 def test_the_machines_synthesiser_speaks_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "SENTENCES", [f"Sentence {number}." for number in range(3)])
+    monkeypatch.setattr(audio_pieces, "SENTENCES", [f"Sentence {number}." for number in range(3)])
     synthesiser(tmp_path / "bin", SPEAKS)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     known, held_out, rate = sound_pieces(None, 4, tmp_path / "kept")

@@ -12,7 +12,7 @@ from support.trainings import digest
 import truestep as ts
 from truestep.recipes.loading.find import recipes
 from truestep.recipes.loading.parse import load_recipe
-from truestep.recipes.parts.pieces import harmonic_sounds
+from truestep.recipes.parts.audio_pieces import harmonic_sounds
 from truestep.report.metrics import read_metrics
 from truestep.run.options import config_as_json_values
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from truestep.report import columns as columns_module
+from truestep.report import metric_columns as columns_module
 from truestep.report import metrics as metrics_module
-from truestep.report.columns import read_metric_columns
+from truestep.report.metric_columns import read_metric_columns
 from truestep.report.metrics import MetricsFile, read_metrics
 
 SPOILED = [

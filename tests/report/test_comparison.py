@@ -16,7 +16,7 @@ from truestep.core.errors import OptionError, RunDirectoryError
 from truestep.report import metrics, render_report, write_report
 from truestep.report.compare import compare_runs
 from truestep.report.metrics import read_metrics
-from truestep.report.record import RunRecord
+from truestep.report.run_record import RunRecord
 
 CONFIGS = st.dictionaries(
     st.sampled_from(["lr", "width", "seed", "betas"]),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truestep.core import kept as store
+from truestep.core import disk_cache as store
 from truestep.report import listing
 from truestep.report.listing import metrics_digest, runs
 

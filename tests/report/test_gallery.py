@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import truestep as ts
-from truestep.report import render_report, samples
+from truestep.report import media_samples, render_report
 from truestep.run.media.folder import write_media_files
 
 
@@ -49,13 +49,13 @@ def test_of_many_the_first_the_last_and_some_between_are_shown(tmp_path):
     shown = list(map(int, re.findall(r"text (\d+)\.", page)))
     assert shown[0] == 0
     assert shown[-1] == 99
-    assert len(shown) == samples.MAX_SHOWN
+    assert len(shown) == media_samples.MAX_SHOWN
     assert max(np.diff(shown)) - min(np.diff(shown)) <= 1
     assert "12 of 100, at even distances; all are in media/words." in page
 
 
 def test_what_would_make_the_page_too_large_is_named_instead(tmp_path, monkeypatch):
-    monkeypatch.setattr(samples, "MAX_BYTES", 250)
+    monkeypatch.setattr(media_samples, "MAX_BYTES", 250)
     for step in range(3):
         log(tmp_path, step, words=ts.Text(f"{step}" * 100))
     page = render_report(tmp_path)

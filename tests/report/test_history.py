@@ -6,8 +6,8 @@ import zlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truestep.report.history import MetricsPrefixMark, truncate_metrics_to_mark
 from truestep.report.metrics import MetricsFile, read_metrics
+from truestep.report.metrics_rollback import MetricsPrefixMark, truncate_metrics_to_mark
 
 
 def line(step):

@@ -16,7 +16,7 @@ import truestep as ts
 from truestep.checkpoints import CheckpointStore, Retention
 from truestep.checkpoints.listing import select_checkpoint
 from truestep.cli.main import app
-from truestep.core import system
+from truestep.core import os_specific
 from truestep.report import write_report
 from truestep.report.listing import runs
 
@@ -90,8 +90,8 @@ def test_without_a_checkpoint_it_was_interrupted(make, tmp_path):
 @pytest.mark.parametrize("table", ["the kernel's", "none"])
 def test_a_run_is_running_as_long_as_its_lock_is_held(make, tmp_path, monkeypatch, table):
     if table == "none":
-        monkeypatch.setattr(system, "LOCKS", tmp_path / "nothing")
-    elif not system.LOCKS.exists():
+        monkeypatch.setattr(os_specific, "LOCKS", tmp_path / "nothing")
+    elif not os_specific.LOCKS.exists():
         pytest.skip("this kernel lists no locks")
     store = make("run", is_open=True)
     assert only(tmp_path).state == "running"
@@ -101,7 +101,7 @@ def test_a_run_is_running_as_long_as_its_lock_is_held(make, tmp_path, monkeypatc
 
 
 def test_the_lock_of_a_process_that_is_gone_holds_nothing(make, tmp_path, monkeypatch):
-    monkeypatch.setattr(system, "LOCKS", tmp_path / "nothing")
+    monkeypatch.setattr(os_specific, "LOCKS", tmp_path / "nothing")
     folder = make("run")
     ended = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True, text=True

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truestep.report.columns import read_metric_columns
+from truestep.report.metric_columns import read_metric_columns
 from truestep.report.metrics import MetricsFile, MetricsLine, is_metric_name, read_metrics
 
 

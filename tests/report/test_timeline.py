@@ -10,7 +10,7 @@ from support.html_page import Page
 
 from truestep.report import render_report
 from truestep.report.metrics import MetricsFile
-from truestep.report.record import RunRecord, read_curves
+from truestep.report.run_record import RunRecord, read_curves
 from truestep.report.timeline import (
     MAX_KNOTS,
     TOLERANCE,

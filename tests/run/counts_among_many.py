@@ -16,11 +16,11 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from truestep.checkpoints.part_writer import CheckpointPartWriter
-from truestep.checkpoints.tree import SavedTensorPiece
-from truestep.core.trees import map_tree_leaves
-from truestep.engine.processes.notes import RankProcess
+from truestep.checkpoints.state_codec import SavedTensorPiece
+from truestep.core.state_trees import map_tree_leaves
+from truestep.engine.processes.store_notes import RankProcess
 from truestep.engine.strategies import buckets
-from truestep.run import run_store, together
+from truestep.run import process_group_setup, run_checkpoints
 
 
 def pretend(size):
@@ -29,7 +29,7 @@ def pretend(size):
     store, me = dist.HashStore(), json.dumps(RankProcess.of_this_process())
     for rank in range(size):
         store.set(f"process/{rank}", me)
-    together._unused_part_of_store = lambda *_: store
+    process_group_setup._unused_part_of_store = lambda *_: store
     new_group = dist.new_group
     dist.new_group = lambda **_: new_group(backend="fake")
     dist.get_backend = lambda *_: "gloo"  # as the tensors of a CPU travel
@@ -52,7 +52,7 @@ def pretend(size):
             writer.close()
             set_uncounted(store, f"part/{folder}/{rank}", "true")
 
-    run_store.ShardedSaving.write = write_parts
+    run_checkpoints.ShardedSaving.write = write_parts
     write_bucket_riders = buckets.write_bucket_riders
     buckets.write_rank_head, buckets.write_bucket_riders = write_heads, write_riders
 

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import nn
 
 import truestep as ts
-from truestep.engine.processes import stuck, world
-from truestep.run import agreement, together
+from truestep.engine.processes import hang_watchdog, world
+from truestep.run import agreement, process_group_setup
 
 COLLECTIVES = (
     "all_reduce",
@@ -162,10 +162,10 @@ def counted(counts, folder, number, *, others_differ, strategy="auto"):
 def main(folder, numbers, **options):
     # None is a matter of steps: the ranks agree about once a second, whoever waits looks for a failure twice in it, and a thread
     # looks once whether the others have gone on while this rank is in a call of torch's.
-    agreement.SECONDS_BETWEEN, world.POLL, stuck._LOOK_SECONDS = 1e9, timedelta(minutes=10), 1e6
+    agreement.SECONDS_BETWEEN, world.POLL, hang_watchdog._LOOK_SECONDS = 1e9, timedelta(minutes=10), 1e6
     # where another rank begins half a second late, the offer is asked for once more: a matter of time
-    come = together._has_key_within
-    together._has_key_within = lambda store, key, _, *others: come(store, key, 60, *others)
+    come = process_group_setup._has_key_within
+    process_group_setup._has_key_within = lambda store, key, _, *others: come(store, key, 60, *others)
     counts, before, asked = Counts(), dict(os.environ), note_sockets()
     options = {"others_differ": True, **options}
     found = {number: counted(counts, folder / f"run{number}", number, **options) for number in numbers}

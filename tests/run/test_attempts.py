@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.checkpoints.attempts import MAX_ATTEMPTS
+from truestep.checkpoints.resume_attempts import MAX_ATTEMPTS
 
 
 def train(directory, *, lr=0.1, epochs=2, die_at=None, saving=None, fail=None):

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import (
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import truestep as ts
-from truestep.run import calls_by_hand
+from truestep.run import manual_call_listeners
 
 ROWS = torch.arange(24.0).reshape(8, 3)
 
@@ -276,7 +276,7 @@ def test_torch_is_as_it_was_when_no_run_is_open(tmp_path):
         ReduceLROnPlateau.step,
     )
     assert before == (*owners, torch.amp.GradScaler.scale, dict(_global_optimizer_pre_hooks))
-    assert not len(calls_by_hand._listeners)
+    assert not len(manual_call_listeners._listeners)
 
 
 def test_a_run_that_is_dropped_leaves_nothing_behind(tmp_path):

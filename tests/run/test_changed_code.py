@@ -12,7 +12,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.engine.precision import MODES, Precision
-from truestep.run.likeness import are_run_weights_finite
+from truestep.run.rank_consistency import are_run_weights_finite
 
 POINTS = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
 LABELS = torch.arange(20) % 3

@@ -9,7 +9,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.report.compare import compare_runs
-from truestep.report.record import read_run_records
+from truestep.report.run_record import read_run_records
 
 USUAL = {
     "lr": 0.001, "weight_decay": 0.01, "optimizer": "AdamW", "width": 4, "clip": None, "schedule": None, "ema": None,

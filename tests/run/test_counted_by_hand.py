@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.run.counted_by_hand import _LoopBound, _RunningSource
-from truestep.run.written_names import SourceNameResolver
+from truestep.run.manual_batch_counting import _LoopBound, _RunningSource
+from truestep.run.name_resolution import SourceNameResolver
 
 WORDS = "counts the batches that it takes"
 N = 6

@@ -9,7 +9,7 @@ from torch import nn
 from torture import run_damage
 
 import truestep as ts
-from truestep.core.files import open_regular_file, read_regular_file
+from truestep.core.atomic_files import open_regular_file, read_regular_file
 
 
 def check(folder, count, *, seed=0):

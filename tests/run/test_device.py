@@ -7,7 +7,7 @@ from support.card import Card
 
 import truestep as ts
 from truestep.core.errors import OptionError
-from truestep.engine.context import LearnerContext
+from truestep.engine.shared_context import LearnerContext
 from truestep.nn.seeds.repeatability import read_determinism_flags
 from truestep.run.device import RunCudnnTuner, choose_run_device, set_run_determinism
 

@@ -16,8 +16,8 @@ from support.ranks import finish, on_ranks, start
 
 import truestep as ts
 from truestep.checkpoints import Checkpoint
-from truestep.checkpoints.compare import compare_states
 from truestep.checkpoints.listing import checkpoint_overview
+from truestep.checkpoints.state_diff import compare_states
 
 PROGRAM = Path(__file__).parent / "programs" / "divided.py"
 

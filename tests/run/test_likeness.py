@@ -10,7 +10,7 @@ import pytest
 
 import truestep as ts
 from truestep.run.agreement import RankAgreement
-from truestep.run.likeness import _code_and_parameter_facts
+from truestep.run.rank_consistency import _code_and_parameter_facts
 
 
 def test_files_of_one_name_are_two_whatever_is_imported_first(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import truestep as ts
-from truestep.run.endings import add_explanation_note
+from truestep.run.loop_end_detection import add_explanation_note
 
 X, Y = torch.rand(8, 3), torch.arange(8)
 

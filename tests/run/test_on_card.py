@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
 import truestep as ts
-from truestep.core import accelerator
+from truestep.core import device_specific
 
 LATE_LINES = ("learning_rate", "updates_skipped")  # what is true of an update is known one update later
 OF_MACHINE = ("samples_per_second", "memory_bytes", "save_stall_seconds")
@@ -119,7 +119,7 @@ def test_lines_progress_and_watched_layers_make_the_host_wait_for_nothing_betwee
 
 def test_a_read_that_is_put_into_a_line_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "truestep.run.logbook.send_to_host", lambda tensor: accelerator.AsyncHostCopy(tensor.cpu(), None)
+        "truestep.run.logbook.send_to_host", lambda tensor: device_specific.AsyncHostCopy(tensor.cpu(), None)
     )
     with Card() as card, pytest.raises(AssertionError, match="a copy to the host at"):
         train(tmp_path, "cuda", card=card)
@@ -134,7 +134,7 @@ def test_an_event_of_another_card_would_be_found(tmp_path, monkeypatch):
         return event
 
     weights, lines = train(tmp_path / "host", "cpu")
-    monkeypatch.setattr(accelerator, "_record_event", after_now)
+    monkeypatch.setattr(device_specific, "_record_event", after_now)
     with Card(count=2):
         second = train(tmp_path / "second", "cuda:1", watch_layers=0)
         first = train(tmp_path / "first", "cuda:0", watch_layers=0)

@@ -17,7 +17,7 @@ from support.ranks import on_ranks
 from torch import nn
 
 import truestep as ts
-from truestep.engine.as_made import changed_layer_options, layer_options
+from truestep.engine.layer_options import changed_layer_options, layer_options
 from truestep.run import fingerprint
 
 UNFREEZING = Path(__file__).parent / "programs" / "unfreezing.py"

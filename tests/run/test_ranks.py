@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import truestep as ts
-from truestep.engine.processes.shares import RankShare
-from truestep.run.ranks import first_launched_host, launched_rank
+from truestep.engine.processes.batch_row_shares import RankShare
+from truestep.run.rank_environment import first_launched_host, launched_rank
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 MEETING = {"MASTER_ADDR": "first", "MASTER_PORT": "1234"}

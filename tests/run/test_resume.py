@@ -11,8 +11,8 @@ import torch
 from support.trainings import BATCHES, EPOCHS, Training, train
 
 import truestep as ts
-from truestep.checkpoints.attempts import MAX_ATTEMPTS, record_attempt
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.file_operations import CheckpointFiles
+from truestep.checkpoints.resume_attempts import MAX_ATTEMPTS, record_attempt
 
 PLAIN = Training()
 HARD = [

@@ -9,17 +9,19 @@ import time
 import pytest
 from torch.distributed import HashStore
 
-from truestep.run import together
+from truestep.run import process_group_setup
 
 
 def test_a_word_of_an_earlier_run_is_not_waited_for(monkeypatch):
     """A rank that comes to its second run after rank 0: the offer with its first word is outdated as soon as it has another."""
-    monkeypatch.setattr(together.time, "monotonic", lambda: 0.0)  # no time passes, so nothing is waited out
+    monkeypatch.setattr(
+        process_group_setup.time, "monotonic", lambda: 0.0
+    )  # no time passes, so nothing is waited out
     store, agreed = HashStore(), []
     store.set("truestep/word/0", "zero")
     store.set("truestep/word/1", "of the first run")
     offering = threading.Thread(
-        target=lambda: agreed.append(together._agree_on_store_name(store, 2)), daemon=True
+        target=lambda: agreed.append(process_group_setup._agree_on_store_name(store, 2)), daemon=True
     )
     offering.start()
     store.get("truestep/offer")
@@ -48,7 +50,7 @@ def test_sockets_are_opened_when_used_by_our_groups_alone_and_a_users_own_word_s
         monkeypatch.setenv(LAZY, own)
     before = dict(os.environ)
     try:
-        with together.lazy_gloo_connections():
+        with process_group_setup.lazy_gloo_connections():
             within = os.environ[LAZY]
             if fails:
                 raise OSError("no port is free")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import truestep as ts
-from truestep.checkpoints.tree import decode_state, encode_state
+from truestep.checkpoints.state_codec import decode_state, encode_state
 from truestep.core.errors import CheckpointError
 from truestep.run.user_state import MAX_DEPTH, check_run_state, decode_run_state, encode_run_state
 

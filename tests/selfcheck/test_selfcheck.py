@@ -9,8 +9,8 @@ from support.card import Card
 from typer.testing import CliRunner
 
 from truestep.cli.selfcheck import app
-from truestep.core import accelerator
-from truestep.selfcheck import SelfCheckReport, SelfCheckRow, check_device, checks, trying
+from truestep.core import device_specific
+from truestep.selfcheck import SelfCheckReport, SelfCheckRow, check_device, check_runner, checks
 from truestep.selfcheck.training import Seen
 
 NOT_ON_A_CPU = {"No hidden sync", "beside the CPU", "all cards", "memory"}
@@ -21,7 +21,7 @@ def outcomes(report):
 
 
 def only(monkeypatch, *names):
-    monkeypatch.setattr(trying, "CHECKS", {name: trying.CHECKS[name] for name in names})
+    monkeypatch.setattr(check_runner, "CHECKS", {name: check_runner.CHECKS[name] for name in names})
 
 
 @pytest.mark.slow
@@ -35,19 +35,19 @@ def test_on_the_cpu_what_needs_a_card_does_not_apply(monkeypatch):
 def test_on_two_cards_all_but_their_processes_applies(monkeypatch):
     monkeypatch.setattr(checks, "STEPS", 1)
     alone = lambda _: Seen("does not apply", "a stand-in is in one process")
-    monkeypatch.setitem(trying.CHECKS, "several processes", alone)
+    monkeypatch.setitem(check_runner.CHECKS, "several processes", alone)
     with Card(count=2):
         report = check_device("cuda:1")
-    assert outcomes(report) == {name: outcomes(report)[name] for name in trying.CHECKS}
+    assert outcomes(report) == {name: outcomes(report)[name] for name in check_runner.CHECKS}
     assert [row for row in report.rows if row.outcome not in ("passed", "measured")] == [report.rows[12]]
     assert report.rows[12].name == "several processes"
 
 
 def test_a_read_in_the_step_fails_and_is_named(monkeypatch):
     only(monkeypatch, "No hidden sync", "all cards")
-    made = accelerator.send_to_host
+    made = device_specific.send_to_host
     monkeypatch.setattr(
-        "truestep.engine.delayed_reports.send_to_host", lambda report: (report.sum().item(), made(report))[1]
+        "truestep.engine.deferred_flags.send_to_host", lambda report: (report.sum().item(), made(report))[1]
     )
     with Card(count=1):
         report = check_device("cuda")
@@ -62,7 +62,7 @@ def test_the_command_says_it_as_a_table_and_as_json(monkeypatch):
     assert "| No hidden sync | does not apply | cpu: results are at hand |" in shown.stdout
     document = json.loads(CliRunner().invoke(app, ["--json", "--device", "cpu"]).stdout)
     assert (document["schema_version"], document["device"]) == (1, "cpu")
-    monkeypatch.setitem(trying.CHECKS, "Order", lambda _: 1 / 0)
+    monkeypatch.setitem(check_runner.CHECKS, "Order", lambda _: 1 / 0)
     shown = CliRunner().invoke(app, ["--device", "cpu"])
     assert shown.exit_code == 1
     assert "| Order | FAILED | ZeroDivisionError: division by zero |" in shown.stdout

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in of an accelerator over the CPU's memory: within `with Card() as card:` device="cuda" can be used.
 
-It stands below `truestep.core.accelerator`, at torch's own names, so that this room is tried, too. What it imitates:
+It stands below `truestep.core.device_specific`, at torch's own names, so that this room is tried, too. What it imitates:
 
 * the tensors of a card know it (their storage is marked): `device`, `is_cpu`; two cards, or a card and the host, do not mix;
 * what makes the host wait is counted, with its line: `item`, `bool`, `float`, `tolist`, `numpy`, `nonzero`, `torch.equal`, boolean

@@ -15,7 +15,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from truestep.core import accelerator
+from truestep.core import device_specific
 from truestep.engine import backward, fused
 
 DEVICE = torch.device("cuda", 0)
@@ -78,7 +78,7 @@ class FakeCard:
             },
             torch.cuda.amp.common: {"amp_definitely_not_available": lambda: False},
             nn.Module: {"to": _cast},
-            accelerator: {"AsyncHostCopy": _Arrived},
+            device_specific: {"AsyncHostCopy": _Arrived},
             backward: {"_engine": lambda: self._backward},
             fused: {"refuse_unsavable_states": lambda optimizer: None},  # it refuses what is no plain tensor
         }

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from truestep.checkpoints.columns import compact_json
 from truestep.checkpoints.manifest import MANIFEST_NAME, manifest_line_with_checksum, verified_manifest_body
-from truestep.checkpoints.manifest_text import PARTS, join_head_and_parts
+from truestep.checkpoints.manifest_encoding import PARTS, join_head_and_parts
+from truestep.checkpoints.tensor_columns import compact_json
 
 
 def opened(data: bytes) -> dict[str, Any]:

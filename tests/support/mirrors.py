@@ -14,9 +14,9 @@ from truestep.checkpoints import CheckpointStore, Retention
 from truestep.mirror import opening as opening_module
 from truestep.mirror.lease import newest_lease, valid_commits
 from truestep.mirror.mirror import RunMirror
-from truestep.mirror.objects import MirrorObjectStore
 from truestep.mirror.opening import MirrorOpenOptions, open_mirror
 from truestep.mirror.pull import download_piece, read_sound_commits
+from truestep.mirror.store_requests import MirrorObjectStore
 
 from . import warm
 

@@ -4,7 +4,7 @@
 import textwrap
 
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import read_texts
+from truestep.doctor.linting import read_texts
 
 IMPORTS = """
 import copy, sys, time

@@ -193,7 +193,9 @@ def names_worth_loading():
 
 def know_libraries():
     """Have a run find at once that modules of libraries are no source of the user's, and copy no memory to look at them."""
-    frames, own_code = map(importlib.import_module, ("truestep.core.frames", "truestep.run.own_code"))
+    frames, own_code = map(
+        importlib.import_module, ("truestep.core.user_frames", "truestep.run.user_source_files")
+    )
     files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
     own_code.CODE_OF_PROCESS._seen.update(
         name for name, file in files.items() if isinstance(file, str) and frames.is_library_file(file)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between systems is asked in `core/system.py` alone, and between devices in `core/accelerator.py`."""
+"""What differs between systems is asked in `core/os_specific.py` alone, and between devices in `core/device_specific.py`."""
 
 import re
 from pathlib import Path
@@ -11,11 +11,11 @@ ASKS = re.compile(
     r"sys\.platform|os\.name\b|platform\.system\(|import (fcntl|msvcrt|resource|pwd|grp|termios)\b|[\"'(/]/proc/"
 )
 REASONS = {
-    "core/system.py": "the room",
-    "core/kept.py": "where each system keeps caches",
+    "core/os_specific.py": "the room",
+    "core/disk_cache.py": "where each system keeps caches",
     "doctor/forks/": "of Linux alone: its kernel seals what is forked",
-    "doctor/processes.py": "forks where that is safe",
-    "checkpoints/new_memory.py": "calls of Linux's C library, by their numbers",
+    "doctor/parallel_work.py": "forks where that is safe",
+    "checkpoints/memory_allocation.py": "calls of Linux's C library, by their numbers",
     "run/launching/tether.py": "is run as a script, so that nothing is imported",
     "machine/": "describes the machine, system by system",
 }
@@ -35,10 +35,10 @@ DEVICES = re.compile(
 )
 ROOMS = ("engine", "run", "checkpoints", "model")
 DEVICE_REASONS = {
-    "engine/forwarding.py": "the names of methods that move a module, which are refused; and whether it is where it would go",
-    "engine/data/memory.py": "whether two devices are the same",
+    "engine/name_forwarding.py": "the names of methods that move a module, which are refused; and whether it is where it would go",
+    "engine/data/in_memory_tensors.py": "whether two devices are the same",
     "run/loop_random.py": "the name under which a device's stream is saved",
-    "run/endings.py": "the names of methods that move a tensor",
+    "run/loop_end_detection.py": "the names of methods that move a tensor",
     "run/device.py": "what a user may have written for a device",
 }
 

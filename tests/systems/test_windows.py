@@ -161,7 +161,7 @@ for each in pkgutil.walk_packages(truestep.__path__, "truestep."):
         importlib.import_module(each.name)
 for name in truestep.__all__:
     getattr(truestep, name)
-from truestep.core.system import STOPPING_SIGNALS
+from truestep.core.os_specific import STOPPING_SIGNALS
 print(*sorted(STOPPING_SIGNALS.values()))
 """
 
@@ -261,8 +261,8 @@ def test_a_run_whose_files_would_have_paths_of_260_characters_is_refused_beforeh
 
 GIVEN = r"""
 import truestep as ts
-from truestep.cli.targets import _split_target
-from truestep.core.system import is_path_with_folder, path_from_file_url
+from truestep.cli.object_arguments import _split_target
+from truestep.core.os_specific import is_path_with_folder, path_from_file_url
 from truestep.mirror.address import check_mirror_address
 from truestep.recipes.loading.find import find_recipe
 from truestep.run.directory import choose_run_directory

@@ -19,9 +19,9 @@ from support.manifests import opened, sealed
 
 from torture.parts import let_write, piece
 from truestep.checkpoints import Checkpoint, CheckpointStore
-from truestep.checkpoints.columns import COLUMNS, compact_json
 from truestep.checkpoints.digests import new_digest
 from truestep.checkpoints.manifest import MANIFEST_NAME, manifest_line_with_checksum, verified_manifest_body
+from truestep.checkpoints.tensor_columns import COLUMNS, compact_json
 from truestep.core.errors import CheckpointError
 
 Content = (

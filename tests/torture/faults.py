@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.file_operations import CheckpointFiles
 
 OPERATIONS = [name for name in vars(CheckpointFiles) if not name.startswith("_")]
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EINTR": errno.EINTR}

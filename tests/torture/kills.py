@@ -26,8 +26,8 @@ import torch
 from torch import nn
 
 from truestep.checkpoints import Checkpoint, CheckpointStore, Retention
-from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.selection import read_checkpoints
+from truestep.checkpoints.checkpoint_selection import read_checkpoints
+from truestep.checkpoints.file_operations import CheckpointFiles
 
 Trainer = Callable[[Path], str]
 Launch = Callable[[Trainer, Path], "Child"]

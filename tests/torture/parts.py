@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 
 from truestep.checkpoints import CheckpointStore
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.file_operations import CheckpointFiles
 from truestep.checkpoints.part_writer import CheckpointPartWriter
-from truestep.checkpoints.tree import SavedTensorPiece
+from truestep.checkpoints.state_codec import SavedTensorPiece
 from truestep.core.errors import CheckpointError
 
 

@@ -27,9 +27,9 @@ from support import trainings
 from support.trainings import Training
 
 import truestep as ts
-from truestep.checkpoints import clean, save, store
+from truestep.checkpoints import checkpoint_commit, checkpoint_removal, store
 from truestep.engine import evaluation
-from truestep.run.end import RunEnd
+from truestep.run.run_end import RunEnd
 
 PHASES = ("first fetch", "fetch", "body", "evaluation", "first save", "save", "prune", "close", "any moment")
 WAYS = {
@@ -106,8 +106,8 @@ def attempt(directory: Path, training: Training, plan: Plan | None, uncaught: st
         plan.process, plan.left = os.getpid(), plan.occurrence
         before(trainings.Samples, "__getitem__", lambda: plan.reached("fetch"))
         before(evaluation._Totals, "add", lambda: plan.reached("evaluation"))
-        before(save, "_write_image", lambda: plan.reached("save"))
-        before(clean, "remove_checkpoints", lambda: plan.reached("prune"))
+        before(checkpoint_commit, "_write_image", lambda: plan.reached("save"))
+        before(checkpoint_removal, "remove_checkpoints", lambda: plan.reached("prune"))
         before(RunEnd, "_release_everything", lambda: plan.reached("close"))
     journal = directory.with_suffix(".journal")
 

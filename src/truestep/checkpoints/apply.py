@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from truestep.checkpoints.weights import load_matching_weights, read_weights
 from truestep.core.errors import CheckpointError, names_hint
-from truestep.core.trees import map_tree_leaves
-from truestep.core.wording import a_type
+from truestep.core.state_trees import map_tree_leaves
+from truestep.core.text_formatting import a_type
 
 
 class Stateful(Protocol):

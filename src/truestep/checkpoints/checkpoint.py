@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from truestep.checkpoints.boxes import PartOf
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.file_operations import CheckpointFiles
 from truestep.checkpoints.manifest import (
     CheckpointSummary,
     DamagedCheckpointError,
     Manifest,
     NewerCheckpointError,
 )
-from truestep.checkpoints.tree import decode_state, state_subtree
+from truestep.checkpoints.state_codec import decode_state, state_subtree
+from truestep.checkpoints.tensor_selection import PartOf
 from truestep.checkpoints.verify import read_manifest, verify_checkpoint
 from truestep.core.errors import CheckpointError
 

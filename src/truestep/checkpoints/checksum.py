@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 from truestep.checkpoints.digests import NEWEST_DIGEST, Digest, FileHashScheme, new_digest
-from truestep.checkpoints.new_memory import prefault_pages
+from truestep.checkpoints.memory_allocation import prefault_pages
 from truestep.core.control_groups import num_usable_cpus
 
 PIECE_BYTES = 8 << 20

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.checkpoints.clean import remove_checkpoints, split_by_retention
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.checkpoint_lookup import checkpoints_folder, read_newest_checkpoint
+from truestep.checkpoints.checkpoint_names import committed_checkpoints, sequence_of_checkpoint_name
+from truestep.checkpoints.checkpoint_removal import remove_checkpoints, split_by_retention
+from truestep.checkpoints.checkpoint_selection import read_checkpoints
+from truestep.checkpoints.file_operations import CheckpointFiles
+from truestep.checkpoints.foreign_formats import describe_path_without_run
 from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.manifest import MANIFEST_NAME, Manifest
-from truestep.checkpoints.names import committed_checkpoints, sequence_of_checkpoint_name
-from truestep.checkpoints.of_others import describe_path_without_run
 from truestep.checkpoints.retention import Retention
-from truestep.checkpoints.selection import read_checkpoints
-from truestep.checkpoints.sources import checkpoints_folder, read_newest_checkpoint
-from truestep.checkpoints.tree import saved_tensor_name, state_children
+from truestep.checkpoints.state_codec import saved_tensor_name, state_children
 from truestep.core.errors import CheckpointError, names_hint
-from truestep.core.metric_names import MEASURED, best_mode_of_metric
+from truestep.core.metric_direction import MEASURED, best_mode_of_metric
 
 _MODES: dict[str, Literal["max", "min"]] = {"highest": "max", "lowest": "min"}
 _NEWEST = ("last", "latest", "newest")

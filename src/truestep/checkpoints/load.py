@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.boxes import PartOf, RequestedTensorBox, TensorBox
 from truestep.checkpoints.checksum import Checksum
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.file_operations import CheckpointFiles
 from truestep.checkpoints.manifest import Manifest, ManifestTensor, TensorShard
-from truestep.checkpoints.memory import tensor_memoryview
-from truestep.checkpoints.tree import decode_state, saved_tensor_nodes, state_subtree
+from truestep.checkpoints.state_codec import decode_state, saved_tensor_nodes, state_subtree
+from truestep.checkpoints.tensor_memory_view import tensor_memoryview
+from truestep.checkpoints.tensor_selection import PartOf, RequestedTensorBox, TensorBox
 from truestep.checkpoints.verify import check_manifest_structure, read_and_discard, read_file_and_verify
-from truestep.core.collector import pause_garbage_collector
+from truestep.core.garbage_collection import pause_garbage_collector
 
 SMALL_BYTES = 16 << 10  # below this tensors are read together, where many lie in a row
 LEAST_TOGETHER = 32  # for fewer it is not worth to wait until they are read

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from truestep.checkpoints.files import CheckpointFiles, read_bytes, write_all
-from truestep.checkpoints.names import LOCK
-from truestep.core.command_words import hide_command_secrets
+from truestep.checkpoints.checkpoint_names import LOCK
+from truestep.checkpoints.file_operations import CheckpointFiles, read_bytes, write_all
+from truestep.core.atomic_files import read_regular_file
+from truestep.core.command_line_redaction import hide_command_secrets
 from truestep.core.errors import RunDirectoryError
-from truestep.core.files import read_regular_file
 from truestep.core.forks import undo_in_children
-from truestep.core.system import held_locks
+from truestep.core.os_specific import held_locks
 
 
 class RunLock:

@@ -4,7 +4,7 @@
 Imports no torch. On disk it is one line, `{"sha256":"<64 digits>","body":<body>}`, where the checksum is
 that of the body's bytes as they stand there. This outer line is the same in every format to come, so that a
 version that is too old can tell a newer checkpoint from a damaged one. The body is made and read in
-`manifest_text.py`.
+`manifest_encoding.py`.
 """
 
 import hashlib
@@ -14,10 +14,10 @@ from functools import cache, cached_property
 from importlib import metadata
 from typing import Any, NamedTuple
 
-from truestep.checkpoints.dtypes import MAX_BYTES
+from truestep.checkpoints.dtype_encoding import MAX_BYTES
 from truestep.core.errors import CheckpointError
 
-# 1: tuples and other dicts in words of their own (manifest_text.py), the SHA-256 of whole files. 2: SHA-256 of pieces.
+# 1: tuples and other dicts in words of their own (manifest_encoding.py), the SHA-256 of whole files. 2: SHA-256 of pieces.
 FORMAT = 3  # tensors in columns, BLAKE3
 MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 30  # ten million tensors of 100 bytes; more is damage, and not read into memory

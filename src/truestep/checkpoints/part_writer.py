@@ -5,15 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from truestep.checkpoints.copy_room import CopyMemoryChecker, processes_on_this_machine
-from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.parts import write_part_note
+from truestep.checkpoints.background_writer import BackgroundCheckpointWriter
+from truestep.checkpoints.checkpoint_commit import write_images
+from truestep.checkpoints.concurrent_copy import CopyAbandonedError
+from truestep.checkpoints.copy_memory_check import CopyMemoryChecker, processes_on_this_machine
+from truestep.checkpoints.file_operations import CheckpointFiles
+from truestep.checkpoints.part_merging import write_part_note
 from truestep.checkpoints.prepare import CheckpointPreparer, PreparedCheckpoint
-from truestep.checkpoints.save import write_images
-from truestep.checkpoints.shared_copy import CopyAbandonedError
 from truestep.checkpoints.snapshot import CheckpointStagingBuffers
-from truestep.checkpoints.writer import BackgroundCheckpointWriter
-from truestep.core.collector import pause_garbage_collector
+from truestep.core.garbage_collection import pause_garbage_collector
 
 
 class CheckpointPartWriter:

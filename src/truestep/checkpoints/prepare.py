@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.layout import StateLayout, lay_out_files
-from truestep.checkpoints.regions import tensor_regions_of_leaves, why_tensor_cannot_be_saved
-from truestep.checkpoints.save import CheckpointFileImage
-from truestep.checkpoints.shared_copy import SharedCopy
+from truestep.checkpoints.checkpoint_commit import CheckpointFileImage
+from truestep.checkpoints.concurrent_copy import SharedCopy
+from truestep.checkpoints.file_layout import StateLayout, lay_out_files
+from truestep.checkpoints.shared_memory_regions import tensor_regions_of_leaves, why_tensor_cannot_be_saved
 from truestep.checkpoints.snapshot import CheckpointStagingBuffers, direct_image
-from truestep.checkpoints.tree import (
+from truestep.checkpoints.state_codec import (
     EncodedState,
     SavedTensorPiece,
     are_saved_integers,
@@ -27,7 +27,7 @@ from truestep.checkpoints.tree import (
     encode_state,
     state_children,
 )
-from truestep.core.collector import pause_garbage_collector
+from truestep.core.garbage_collection import pause_garbage_collector
 
 # Each is compared with all the others; beyond this the layout is made anew instead.
 MOST_MOVED = 100  # tensors at another address than last time that are looked at one by one

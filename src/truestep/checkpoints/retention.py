@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from truestep.checkpoints.manifest import CheckpointSummary
 from truestep.core.errors import OptionError, check_number
-from truestep.core.metric_names import Better, missing_best_mode_message
+from truestep.core.metric_direction import Better, missing_best_mode_message
 
 
 @dataclass(frozen=True, kw_only=True)

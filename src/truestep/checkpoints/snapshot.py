@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.copy_room import CopyMemoryAvailability, CopyMemoryChecker
-from truestep.checkpoints.layout import FileLayout
-from truestep.checkpoints.memory import tensor_memoryview
-from truestep.checkpoints.save import CheckpointFileImage
-from truestep.checkpoints.shared_copy import CopyPiece, SharedCopy, UncopiedPiece, read_and_release_pages
-from truestep.core.accelerator import async_devices, copy_to_host_async, synchronize_device
+from truestep.checkpoints.checkpoint_commit import CheckpointFileImage
+from truestep.checkpoints.concurrent_copy import CopyPiece, SharedCopy, UncopiedPiece, read_and_release_pages
+from truestep.checkpoints.copy_memory_check import CopyMemoryAvailability, CopyMemoryChecker
+from truestep.checkpoints.file_layout import FileLayout
+from truestep.checkpoints.tensor_memory_view import tensor_memoryview
+from truestep.core.device_specific import async_devices, copy_to_host_async, synchronize_device
 
 MIN_SHARED_BYTES = 32 << 20  # a new buffer of less is filled before a writer has begun
 

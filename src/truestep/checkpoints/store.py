@@ -9,7 +9,36 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from truestep.checkpoints.attempts import (
+from truestep.checkpoints.background_writer import BackgroundCheckpointWriter
+from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
+from truestep.checkpoints.checkpoint_commit import (
+    PendingCheckpoint,
+    SharedCheckpointFolder,
+    commit_checkpoint,
+    make_temporary_folder,
+)
+from truestep.checkpoints.checkpoint_names import (
+    checkpoint_folder_name,
+    committed_checkpoints,
+    next_unused_sequence,
+)
+from truestep.checkpoints.checkpoint_removal import (
+    prune_checkpoints,
+    remove_partial_checkpoints,
+    undamaged_checkpoints,
+)
+from truestep.checkpoints.checkpoint_selection import (
+    MID_STEP,
+    ChosenCheckpoint,
+    choose_checkpoint,
+    mid_step_refusal,
+    read_checkpoints,
+    warn_of_unused_checkpoints,
+)
+from truestep.checkpoints.file_operations import CheckpointFiles
+from truestep.checkpoints.lock import RunLock
+from truestep.checkpoints.manifest import CheckpointSummary, Manifest
+from truestep.checkpoints.resume_attempts import (
     MAX_ATTEMPTS,
     clear_attempts,
     count_attempts,
@@ -19,32 +48,11 @@ from truestep.checkpoints.attempts import (
     record_run_end_at_checkpoint,
     unfit_checkpoints,
 )
-from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.checkpoints.clean import prune_checkpoints, remove_partial_checkpoints, undamaged_checkpoints
-from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.lock import RunLock
-from truestep.checkpoints.manifest import CheckpointSummary, Manifest
-from truestep.checkpoints.names import checkpoint_folder_name, committed_checkpoints, next_unused_sequence
 from truestep.checkpoints.retention import Retention
-from truestep.checkpoints.save import (
-    PendingCheckpoint,
-    SharedCheckpointFolder,
-    commit_checkpoint,
-    make_temporary_folder,
-)
-from truestep.checkpoints.selection import (
-    MID_STEP,
-    ChosenCheckpoint,
-    choose_checkpoint,
-    mid_step_refusal,
-    read_checkpoints,
-    warn_of_unused_checkpoints,
-)
-from truestep.checkpoints.tree import encode_state
-from truestep.checkpoints.writer import BackgroundCheckpointWriter
-from truestep.core.calls import methods_raise_option_errors
+from truestep.checkpoints.state_codec import encode_state
+from truestep.core.argument_errors import methods_raise_option_errors
 from truestep.core.errors import CheckpointError, OptionError
-from truestep.core.held import HelpfulAttributes
+from truestep.core.missing_attribute_hints import HelpfulAttributes
 
 if TYPE_CHECKING:
     from truestep.checkpoints.prepare import CheckpointPreparer
@@ -192,7 +200,7 @@ class CheckpointStore(HelpfulAttributes):
     ) -> PendingCheckpoint:
         """Take a copy of a state, or of a first one let the writer take its share, unless it is asked first whether to write."""
         # imported here so that looking at checkpoints needs no torch
-        from truestep.checkpoints.copy_room import CopyMemoryChecker, processes_on_this_machine
+        from truestep.checkpoints.copy_memory_check import CopyMemoryChecker, processes_on_this_machine
         from truestep.checkpoints.prepare import CheckpointPreparer
         from truestep.checkpoints.snapshot import CheckpointStagingBuffers
 

@@ -14,11 +14,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from truestep.checkpoints.boxes import TensorBox
+from truestep.checkpoints.checkpoint_names import checkpoint_folder_name, sequence_of_checkpoint_name
 from truestep.checkpoints.checksum import Checksum
 from truestep.checkpoints.digests import hash_scheme_of_format, new_digest
-from truestep.checkpoints.dtypes import DTYPES, MAX_BYTES, check_tensor_size, is_dense_in_checkpoint
-from truestep.checkpoints.files import CHUNK_BYTES, CheckpointFiles, read_bytes, read_chunks, read_into
+from truestep.checkpoints.dtype_encoding import DTYPES, MAX_BYTES, check_tensor_size, is_dense_in_checkpoint
+from truestep.checkpoints.file_operations import (
+    CHUNK_BYTES,
+    CheckpointFiles,
+    read_bytes,
+    read_chunks,
+    read_into,
+)
 from truestep.checkpoints.manifest import (
     HEAD_BYTES,
     MANIFEST_NAME,
@@ -29,16 +35,16 @@ from truestep.checkpoints.manifest import (
     TensorShard,
     read_promised_checksum,
 )
-from truestep.checkpoints.manifest_text import parse_manifest
-from truestep.checkpoints.names import checkpoint_folder_name, sequence_of_checkpoint_name
+from truestep.checkpoints.manifest_encoding import parse_manifest
 from truestep.checkpoints.safetensors_header import (
     MAX_HEADER_BYTES,
     parse_json_header,
     safetensors_entry_json,
     safetensors_header_length,
 )
-from truestep.checkpoints.tree import saved_tensor_nodes
-from truestep.core.files import stamp_of_file
+from truestep.checkpoints.state_codec import saved_tensor_nodes
+from truestep.checkpoints.tensor_selection import TensorBox
+from truestep.core.atomic_files import stamp_of_file
 
 _SUFFIX_BYTES = 2
 

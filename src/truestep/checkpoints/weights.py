@@ -14,35 +14,35 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from truestep.checkpoints.checkpoint import Checkpoint
-from truestep.checkpoints.differences import (
-    Differences,
-    MissingWeight,
-    compare_weight_names,
-    weight_renaming_code,
-)
-from truestep.checkpoints.dtypes import CODES, DTYPES
-from truestep.checkpoints.files import CheckpointFiles, sync_folder, write_file
-from truestep.checkpoints.imports import (
+from truestep.checkpoints.checkpoint_lookup import read_newest_checkpoint
+from truestep.checkpoints.dtype_encoding import CODES, DTYPES
+from truestep.checkpoints.file_layout import LEARNERS, lay_out_file
+from truestep.checkpoints.file_operations import CheckpointFiles, sync_folder, write_file
+from truestep.checkpoints.foreign_file_loading import (
     SUFFIX,
     extract_state_dict,
     has_partial_weights,
     partial_weights_message,
     read_weights_file,
 )
-from truestep.checkpoints.layout import LEARNERS, lay_out_file
 from truestep.checkpoints.listing import select_checkpoint
 from truestep.checkpoints.manifest import MANIFEST_NAME
-from truestep.checkpoints.regions import (
+from truestep.checkpoints.shared_memory_regions import (
     TensorRegion,
     resolve_conj_and_neg,
     saved_dtype_name,
     why_tensor_cannot_be_saved,
 )
 from truestep.checkpoints.snapshot import direct_image
-from truestep.checkpoints.sources import read_newest_checkpoint
-from truestep.checkpoints.tree import state_children, state_subtree
+from truestep.checkpoints.state_codec import state_children, state_subtree
+from truestep.checkpoints.weight_mismatches import (
+    Differences,
+    MissingWeight,
+    compare_weight_names,
+    weight_renaming_code,
+)
 from truestep.core.errors import CheckpointError
-from truestep.core.wording import a_type
+from truestep.core.text_formatting import a_type
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 GIVEN = "the given dict"

@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.checkpoint_lookup import read_newest_checkpoint
+from truestep.checkpoints.file_operations import CheckpointFiles
+from truestep.checkpoints.foreign_formats import describe_path_without_run
 from truestep.checkpoints.listing import (
     checkpoint_contents,
     checkpoint_overview,
     find_checkpoint_damage,
     select_checkpoint,
 )
-from truestep.checkpoints.of_others import describe_path_without_run
-from truestep.checkpoints.sources import read_newest_checkpoint
-from truestep.cli import screen
+from truestep.cli import command_output
 from truestep.cli.options import Json
 from truestep.cli.statuses import EXIT_FAILED
 from truestep.cli.usage import EXAMPLE, CommandGroupWithSuggestions
 from truestep.core.errors import OptionError
-from truestep.core.metric_names import MEASURED
-from truestep.core.results import result_to_plain
-from truestep.core.wording import bytes_text, plural
+from truestep.core.metric_direction import MEASURED
+from truestep.core.result_display import result_to_plain
+from truestep.core.text_formatting import bytes_text, plural
 from truestep.mirror.address import mirror_address_or_none
-from truestep.mirror.folder import CHECKPOINTS
+from truestep.mirror.local_mirror_state import CHECKPOINTS
 from truestep.mirror.reading import StoredFiles, read_local_or_stored_run
 from truestep.report.listing import reportable_runs_in
 
 if TYPE_CHECKING:
-    from truestep.checkpoints.compare import StateChange
+    from truestep.checkpoints.state_diff import StateChange
 
 app = typer.Typer(
     cls=CommandGroupWithSuggestions,
@@ -98,7 +98,7 @@ def verify(run: Run, as_json: Json = False) -> None:
     if as_json:
         _print_json({"checkpoints": results})
     if not results:
-        screen.warn_on_screen(
+        command_output.warn_on_screen(
             f"{run} has no checkpoints: there was nothing to verify.{_no_checkpoints_hint(run)}"
         )
     if not results or not all(result["sound"] for result in results):
@@ -116,7 +116,9 @@ def show(run: Run, which: Which = None, as_json: Json = False) -> None:
     created, reason, size, state = _checkpoint_table_row(checkpoint)[1:5]
     metrics = (f"  {name}={_format_metric(metric)}" for name, metric in checkpoint.metrics.items())
     held = (f"  {name}  {value}" for name, value in _without_long_lists(values).items())
-    screen.print_wrapped_lines([f"{checkpoint.name}  {reason}, {state}, {size}, {created}", *metrics, *held])
+    command_output.print_wrapped_lines(
+        [f"{checkpoint.name}  {reason}, {state}, {size}, {created}", *metrics, *held]
+    )
 
 
 @app.command(epilog=f"{EXAMPLE}truestep checkpoints diff runs/a runs/b")
@@ -134,7 +136,7 @@ def diff(
 
     Times that the clock gave are not compared, nor whether a run was resumed, nor the words of its command line.
     """
-    from truestep.checkpoints.compare import compare_states
+    from truestep.checkpoints.state_diff import compare_states
 
     before, old = _load_checkpoint_state(run, None if second is None else first)
     after, new = (
@@ -145,7 +147,7 @@ def diff(
         paths = {"first": before, "second": after}
         _print_json({**paths, **found.to_dict()})
     else:
-        screen.print_wrapped_lines([*_change_lines(found.changes), str(found)])
+        command_output.print_wrapped_lines([*_change_lines(found.changes), str(found)])
     if found.changes:
         raise typer.Exit(EXIT_FAILED)
 
@@ -181,7 +183,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the weights alone into one plain file that other programs read."""
-    from truestep.mirror.sources import export_weights
+    from truestep.mirror.state_sources import export_weights
 
     with _print_warnings_on_screen():
         path = str(export_weights(run, target, checkpoint=which, learner=learner, averages=averages))
@@ -226,7 +228,7 @@ def prune(
     for name in names:
         _print_line(f"{'would remove' if dry_run else 'removed'} {name}")
     if not names:
-        screen.warn_on_screen(
+        command_output.warn_on_screen(
             f"nothing was removed from {run}: {plural(len(checkpoint_overview(Path(run))), 'checkpoint')} there."
         )
 
@@ -272,7 +274,7 @@ def _print_warnings_on_screen() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for warning in caught:
-        screen.warn_on_screen(str(warning.message))
+        command_output.warn_on_screen(str(warning.message))
 
 
 def _checkpoint_json_entry(item: Checkpoint | PassedOver) -> dict[str, Any]:
@@ -316,19 +318,19 @@ def _format_metric(value: Any) -> str:
 
 
 def _print_table(columns: list[str], rows: list[list[str]]) -> None:
-    from truestep.core.rich_names import Table, Text
+    from truestep.core.rich_imports import Table, Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for number, column in enumerate(columns):
         table.add_column(column, no_wrap=number == 0, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    screen.print_result_on_screen(table)
+    command_output.print_result_on_screen(table)
 
 
 def _print_line(text: str) -> None:
-    screen.print_line_on_screen(text)
+    command_output.print_line_on_screen(text)
 
 
 def _print_json(document: dict[str, Any]) -> None:
-    screen.print_json_document({"schema_version": 1, **document})
+    command_output.print_json_document({"schema_version": 1, **document})

@@ -9,16 +9,16 @@ from typing import Annotated
 import typer
 from rich.syntax import ANSISyntaxTheme, Syntax
 
+from truestep.cli.command_output import command_console, print_json_document, print_result_on_screen
 from truestep.cli.options import Json
-from truestep.cli.screen import command_console, print_json_document, print_result_on_screen
 from truestep.core.errors import OptionError
-from truestep.core.rich_names import Console, Style, Table, Text
-from truestep.doctor.address import check_docs_address, check_help
+from truestep.core.rich_imports import Console, Style, Table, Text
 from truestep.doctor.catalogue import check_topic, checks
 from truestep.doctor.check import Check
-from truestep.doctor.listed import listed_mistakes
-from truestep.doctor.reporting.documents import SCHEMA_VERSION
-from truestep.doctor.reporting.findings import STYLES
+from truestep.doctor.check_page_urls import check_docs_address, check_help
+from truestep.doctor.chinese_mistake_lines import listed_mistakes
+from truestep.doctor.reporting.finding_layout import STYLES
+from truestep.doctor.reporting.json_and_sarif import SCHEMA_VERSION
 from truestep.doctor.retired import RETIRED, retired_codes, retired_line
 from truestep.doctor.searching import checks_with_words, no_such_check_message
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from truestep.cli.behind_file import CommandWithModuleOption, OptionsBehindFile, missing_script_arguments_hint
 from truestep.cli.read import (
     FAIL_ON,
     IGNORE,
@@ -24,12 +23,17 @@ from truestep.cli.read import (
     show_reading_progress,
     warn_of_retired_checks,
 )
+from truestep.cli.script_options import (
+    CommandWithModuleOption,
+    OptionsBehindFile,
+    missing_script_arguments_hint,
+)
 from truestep.cli.usage import refuse_command_option
-from truestep.core.files import explain_unwritable
-from truestep.core.rich_names import Console
+from truestep.core.atomic_files import explain_unwritable
+from truestep.core.rich_imports import Console
 from truestep.doctor.finding import Severity
-from truestep.doctor.kept import source_readings_folder
-from truestep.doctor.reading import SourceReading
+from truestep.doctor.findings_cache import source_readings_folder
+from truestep.doctor.reading_result import SourceReading
 from truestep.doctor.runtime.at_exit import WatchReportAtExit
 from truestep.doctor.selection import configured_selection
 from truestep.explainer.explain import annotate_error
@@ -106,7 +110,7 @@ def doctor(
     with another --output than text it is all of stdout, and what the script prints goes to stderr. The exit
     status is the script's own if it failed, else 1 with findings at or above --fail-on, else 0.
     """
-    from truestep.doctor.runtime.on_cpu import script_on_cpu
+    from truestep.doctor.runtime.cuda_to_cpu import script_on_cpu
     from truestep.doctor.runtime.script import WatchedScript
     from truestep.doctor.runtime.watch import Watch, WatchOptions
 
@@ -178,7 +182,7 @@ class DoctorReportDelivery:
         return report.outcome.status or int(worst <= self.fail_on.rank)
 
     def _print_report(self, report: "WatchedRunReport", file: TextIO, *, width: int | None) -> None:
-        from truestep.doctor.reporting.documents import sarif_document, workflow_commands
+        from truestep.doctor.reporting.json_and_sarif import sarif_document, workflow_commands
         from truestep.doctor.reporting.terminal import print_concise_findings, show_run
 
         screen = Console(file=file, highlight=False, width=width)
@@ -198,10 +202,14 @@ class DoctorReportDelivery:
 def _read_and_run_script(script: "WatchedScript", watch: "Watch", delivery: DoctorReportDelivery) -> int:
     """Read and run the target, have the report given by the process whose task that is, return the status."""
     from truestep.doctor.report import make_report
-    from truestep.doctor.runtime.children import gather_notes, is_reporting_process, watched_children
-    from truestep.doctor.runtime.notes import WatchNotesFolder
-    from truestep.doctor.runtime.running import ScriptOutcome, run_watched
+    from truestep.doctor.runtime.child_process_watch import (
+        gather_notes,
+        is_reporting_process,
+        watched_children,
+    )
+    from truestep.doctor.runtime.process_notes import WatchNotesFolder
     from truestep.doctor.runtime.script_file import check_script
+    from truestep.doctor.runtime.script_runner import ScriptOutcome, run_watched
     from truestep.doctor.script_reading import ScriptSources
 
     check_script(script)  # before what only reads says that there is nothing to read

@@ -26,7 +26,7 @@ def dtypes(
 
     Everything is tried out here: a sum and a product on each device, a safetensors file in memory.
     """
-    from truestep.cli.screen import show_result
+    from truestep.cli.command_output import show_result
     from truestep.machine.dtypes import dtypes as read
 
     report = read(time_matmul=time_matmul, size=size)

@@ -35,7 +35,7 @@ def env(
 
     The exit status is 1 when a verdict fails.
     """
-    from truestep.cli.screen import show_result
+    from truestep.cli.command_output import show_result
     from truestep.machine.environment import environment
     from truestep.machine.environment.torch_build import run_torch_collect_env
 

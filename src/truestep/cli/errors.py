@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from truestep.cli.command_output import print_json_document, print_wrapped_lines
 from truestep.cli.options import Json
-from truestep.cli.screen import print_json_document, print_wrapped_lines
 from truestep.explainer.catalogue import error_topic_folder, explained_errors, find_error
 from truestep.explainer.explainer import Explainer
 

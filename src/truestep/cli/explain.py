@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
+from truestep.cli.command_output import print_json_document, print_wrapped_lines
 from truestep.cli.options import Json
-from truestep.cli.screen import print_json_document, print_wrapped_lines
 from truestep.cli.statuses import EXIT_FAILED
 from truestep.cli.usage import EXAMPLE
 from truestep.core.errors import OptionError, did_you_mean_path
-from truestep.core.system import is_path_with_folder
+from truestep.core.os_specific import is_path_with_folder
 from truestep.explainer.explanation import note_width_in_columns
 from truestep.explainer.logs.explaining import ErrorLogReport, ExplainedLogError, explain_log
-from truestep.explainer.logs.reading import decode_error_log
+from truestep.explainer.logs.log_errors import decode_error_log
 
 app = typer.Typer(add_completion=False)
 _MAX_OTHERS = 5

@@ -34,9 +34,9 @@ def export(
 
     The exit status is 1 when the results differ by more than rounding, or the model can't be exported.
     """
-    from truestep.cli.screen import show_result
+    from truestep.cli.command_output import show_result
+    from truestep.cli.object_arguments import model_and_batch
     from truestep.cli.statuses import EXIT_FAILED
-    from truestep.cli.targets import model_and_batch
     from truestep.model.export.onnx import export_onnx
 
     made, example = model_and_batch(model, inputs or [], batch)

@@ -15,7 +15,7 @@ from truestep.cli.options import Json
 from truestep.cli.statuses import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_NO_COMMAND, EXIT_UNMET
 from truestep.cli.usage import EXAMPLE, CommandGroupWithSuggestions
 from truestep.core.errors import OptionError
-from truestep.core.system import replace_process
+from truestep.core.os_specific import replace_process
 
 if TYPE_CHECKING:
     from truestep.machine.gpus.records import Gpu, GpuReport
@@ -85,7 +85,7 @@ def gpus(
 
 
 def _print_gpus_once(as_json: bool, form: str) -> None:
-    from truestep.cli.screen import show_result, warn_on_screen
+    from truestep.cli.command_output import show_result, warn_on_screen
     from truestep.machine.gpus import gpus as read
 
     report = read()
@@ -109,7 +109,7 @@ def _card_lines(card: "Gpu", form: str) -> Iterable[str]:
 
 
 def _print_gpu_legend(as_json: bool) -> None:
-    from truestep.cli.screen import print_json_document, print_result_on_screen
+    from truestep.cli.command_output import print_json_document, print_result_on_screen
     from truestep.machine.gpus.legend import GpuTableLegend, gpu_legend_document
 
     print_json_document(gpu_legend_document()) if as_json else print_result_on_screen(GpuTableLegend())
@@ -117,7 +117,7 @@ def _print_gpu_legend(as_json: bool) -> None:
 
 def _print_gpus_repeatedly(sample: Path | None, every: str, readings: int | None) -> None:
     from truestep.core.quantities import parse_seconds
-    from truestep.machine.gpus.sample import append_card_reading, watch_cards
+    from truestep.machine.gpus.usage_recording import append_card_reading, watch_cards
 
     period = parse_seconds(every)
     if period <= 0:
@@ -143,8 +143,8 @@ def _print_gpus_repeatedly(sample: Path | None, every: str, readings: int | None
 @contextmanager
 def _reading_display(is_shown: bool) -> Iterator[Callable[["GpuReport"], None]]:
     """Give what draws readings: in place on a terminal, one below the other elsewhere."""
-    from truestep.cli.screen import command_console, print_result_on_screen
-    from truestep.core.rich_names import Live
+    from truestep.cli.command_output import command_console, print_result_on_screen
+    from truestep.core.rich_imports import Live
 
     screen = command_console()
 
@@ -170,7 +170,7 @@ def _pick_and_claim_cards(
     wanted: "CardConditions", wait: str, steady: str, hold: float | None
 ) -> "CardChoice":
     """Pick and claim: for `hold` seconds, or, without it, by descriptors that stay open through exec."""
-    from truestep.cli.screen import warn_on_screen
+    from truestep.cli.command_output import warn_on_screen
     from truestep.core.quantities import parse_seconds
     from truestep.machine.gpus.claims import CardClaims
     from truestep.machine.gpus.pick import CardWaiter, CardWaitingLimits
@@ -191,7 +191,7 @@ def _pick_and_claim_cards(
 
 
 def _exit_if_no_card_fits(choice: "CardChoice") -> None:
-    from truestep.cli.screen import warn_on_screen
+    from truestep.cli.command_output import warn_on_screen
 
     if not choice.met:
         warn_on_screen(choice.explain())
@@ -220,7 +220,7 @@ def pick(
     CUDA_VISIBLE_DEVICES=$(truestep gpus pick | paste -sd,) takes them as they are. The exit status is 4
     where the conditions are not met, with the nearest miss, and 3 where there is no card at all.
     """
-    from truestep.cli.screen import print_json_document
+    from truestep.cli.command_output import print_json_document
     from truestep.core.quantities import parse_seconds
 
     most = {"max_utilization_percent": max_utilization, "max_temperature_celsius": max_temperature}
@@ -254,8 +254,8 @@ def run(
 
     truestep gpus run --count 2 --free-memory 20GiB -- python train.py
     """
-    from truestep.cli.screen import warn_on_screen
-    from truestep.machine.gpus.use import cuda_environment_variables
+    from truestep.cli.command_output import warn_on_screen
+    from truestep.machine.gpus.visible_devices import cuda_environment_variables
 
     most = {"max_utilization_percent": max_utilization, "max_temperature_celsius": max_temperature}
     wanted = _parse_card_conditions(
@@ -287,9 +287,9 @@ def free(
 
     Memory inside a running Python process is freed there: truestep.free_memory().
     """
-    from truestep.cli.screen import print_json_document, print_result_on_screen, warn_on_screen
+    from truestep.cli.command_output import print_json_document, print_result_on_screen, warn_on_screen
     from truestep.core.quantities import parse_seconds
-    from truestep.core.results import result_to_plain
+    from truestep.core.result_display import result_to_plain
     from truestep.machine.gpus import gpus as read
     from truestep.machine.memory.processes import end_process, holding_processes
 
@@ -348,7 +348,7 @@ def _run_admin_command_on_cards(
     names: list[str], command_for: Callable[["Gpu"], list[str]], yes: bool, as_json: bool
 ) -> None:
     """Show each card's command; run it only with --yes, as root, and on a card that nobody uses."""
-    from truestep.cli.screen import print_json_document, warn_on_screen
+    from truestep.cli.command_output import print_json_document, warn_on_screen
     from truestep.machine.gpus import gpus as read
     from truestep.machine.gpus.admin import reason_not_to_run_card_command, select_cards_by_name
 

@@ -47,8 +47,8 @@ def graph(
 
     Drawings (.html, .svg) need the extra: pip install 'truestep\\[graph]'.
     """
-    from truestep.cli.screen import print_json_document, print_result_on_screen, warn_on_screen
-    from truestep.cli.targets import model_and_batch
+    from truestep.cli.command_output import print_json_document, print_result_on_screen, warn_on_screen
+    from truestep.cli.object_arguments import model_and_batch
     from truestep.model.graph.graph import graph as trace
 
     made, example = model_and_batch(model, inputs or [], batch)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from truestep.cli.behind_file import END_OF_OPTIONS, OptionsBehindFile
-from truestep.cli.screen import warn_on_screen
+from truestep.cli.command_output import warn_on_screen
+from truestep.cli.script_options import END_OF_OPTIONS, OptionsBehindFile
 from truestep.cli.statuses import EXIT_USAGE
 from truestep.cli.usage import EXAMPLE, refuse_command_option
 from truestep.core.errors import did_you_mean_path

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from truestep.cli.command_output import is_stdout_reader_gone, print_on_stderr, replace_unencodable_in_stdout
 from truestep.cli.completion import VARIABLE
-from truestep.cli.screen import is_stdout_reader_gone, print_on_stderr, replace_unencodable_in_stdout
 from truestep.cli.statuses import EXIT_FAILED, EXIT_MISSING, EXIT_USAGE
 from truestep.cli.usage import USAGE_ERROR, CommandGroupWithSuggestions, usage_message
 from truestep.core.errors import MissingPackageError, ModelError, TruestepError

@@ -37,8 +37,8 @@ def check(
 
     Nothing else in the store is touched. Exit status 1: it is not fit.
     """
-    from truestep.cli.screen import show_result
-    from truestep.mirror.check import check_mirror
+    from truestep.cli.command_output import show_result
+    from truestep.mirror.store_check import check_mirror
 
     found = check_mirror(address)
     show_result(found, as_json=as_json)

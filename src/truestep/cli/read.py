@@ -11,16 +11,16 @@ from typing import Annotated
 
 import typer
 
-from truestep.cli.screen import command_console, warn_on_screen
+from truestep.cli.command_output import command_console, warn_on_screen
 from truestep.cli.statuses import EXIT_FAILED, EXIT_USAGE
 from truestep.core.errors import OptionError
-from truestep.core.wording import plural, printable_text
+from truestep.core.text_formatting import plural, printable_text
 from truestep.doctor.finding import Severity
+from truestep.doctor.findings_cache import source_readings_folder
 from truestep.doctor.fixing import FixedFile, fix_files, is_certain_fix
-from truestep.doctor.kept import source_readings_folder
-from truestep.doctor.read import read_paths, why_nothing_to_find
-from truestep.doctor.reading import SourceReading
-from truestep.doctor.reporting.documents import reading_document, sarif_document, workflow_commands
+from truestep.doctor.linting import read_paths, why_nothing_to_find
+from truestep.doctor.reading_result import SourceReading
+from truestep.doctor.reporting.json_and_sarif import reading_document, sarif_document, workflow_commands
 from truestep.doctor.reporting.terminal import print_concise_findings, show_fixed, show_reading
 from truestep.doctor.retired import retired_line
 from truestep.doctor.selection import CheckSelection, configured_selection, write_baseline
@@ -141,7 +141,7 @@ def _exit_status_of_reading(reading: SourceReading, fail_on: Severity) -> int:
 
 def _suggest_what_to_read(paths: Sequence[Path]) -> None:
     """Say what shows a run where one was given in the place of code, and else what to give."""
-    from truestep.checkpoints.of_others import (
+    from truestep.checkpoints.foreign_formats import (
         describe_path_without_run,  # nobody else who reads code needs these
     )
     from truestep.report.listing import reportable_runs_in

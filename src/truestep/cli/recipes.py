@@ -3,8 +3,8 @@
 
 import typer
 
+from truestep.cli.command_output import print_json_document, print_wrapped_lines
 from truestep.cli.options import Json
-from truestep.cli.screen import print_json_document, print_wrapped_lines
 from truestep.recipes.loading.find import read_recipe_docstring, recipes
 
 app = typer.Typer(add_completion=False)

@@ -8,7 +8,7 @@ import typer
 
 from truestep.cli.options import Json
 from truestep.cli.usage import EXAMPLE
-from truestep.core.wording import plural
+from truestep.core.text_formatting import plural
 
 app = typer.Typer(add_completion=False)
 
@@ -38,7 +38,7 @@ def make_report(
 
     The page is one file that loads nothing. Runs that are at work can be given too: nothing of theirs is changed.
     """
-    from truestep.cli.screen import (
+    from truestep.cli.command_output import (
         print_json_document,
         print_line_on_screen,
         print_result_on_screen,
@@ -46,8 +46,8 @@ def make_report(
     )
     from truestep.report import check_report_directories, default_report_path, render_records, write_html_page
     from truestep.report.compare import compare_runs
-    from truestep.report.places import folders_of_runs
-    from truestep.report.record import read_run_records
+    from truestep.report.run_locations import folders_of_runs
+    from truestep.report.run_record import read_run_records
 
     with folders_of_runs(directories) as given:
         paths = check_report_directories(
@@ -71,7 +71,7 @@ def make_report(
 
 def _run_folders_at(path: Path) -> list[Path]:
     """Return the run in a folder, or the runs under it; raise where there is none."""
-    from truestep.checkpoints.of_others import describe_path_without_run
+    from truestep.checkpoints.foreign_formats import describe_path_without_run
     from truestep.core.errors import RunDirectoryError
     from truestep.report.listing import reportable_runs_in
 

@@ -31,7 +31,7 @@ def list_runs(
     A run is running, finished, stopped (asked to end), interrupted (killed, or by an exception) or damaged. It may be at work:
     nothing of it is touched. Of an address the runs are listed whose mirrors lie there, and who holds each.
     """
-    from truestep.cli.screen import show_result
+    from truestep.cli.command_output import show_result
     from truestep.report.listing import runs
 
     found = runs(folder, best=best)

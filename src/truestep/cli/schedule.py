@@ -50,10 +50,10 @@ def schedule(
 
     The schedule is stepped on a dummy parameter; several are drawn in one plot.
     """
-    from truestep.cli.screen import show_result, warn_on_screen
-    from truestep.cli.targets import load_command_target
+    from truestep.cli.command_output import show_result, warn_on_screen
+    from truestep.cli.object_arguments import load_command_target
     from truestep.model.schedules.plot import plot_schedule
-    from truestep.model.schedules.stepping import factory_taking_optimizer
+    from truestep.model.schedules.schedule_simulation import factory_taking_optimizer
 
     factories = {
         target.rpartition(":")[2]: factory_taking_optimizer(load_command_target(target)) for target in targets

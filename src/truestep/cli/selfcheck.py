@@ -24,7 +24,7 @@ def selfcheck(
 
     What does not apply to a device is said so, and is no pass. The exit status is 1 when a check fails.
     """
-    from truestep.cli.screen import show_result
+    from truestep.cli.command_output import show_result
     from truestep.selfcheck import check_device
 
     report = check_device(device, told=lambda name: sys.stderr.write(f"{name} ...\n"))

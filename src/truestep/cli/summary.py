@@ -38,8 +38,8 @@ def summary(
 
     A multiply-add is one product and its addition in a matrix product or a convolution; biases and activations count nothing.
     """
-    from truestep.cli.screen import show_result
-    from truestep.cli.targets import model_and_batch
+    from truestep.cli.command_output import show_result
+    from truestep.cli.object_arguments import model_and_batch
     from truestep.model.summaries.summary import summary as summarise
 
     made, example = model_and_batch(model, inputs or [], batch)

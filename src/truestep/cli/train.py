@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from truestep.cli.screen import print_line_on_screen, print_wrapped_lines
+from truestep.cli.command_output import print_line_on_screen, print_wrapped_lines
 from truestep.cli.statuses import EXIT_INTERRUPTED, EXIT_MISSING
 from truestep.core.errors import OptionError
 from truestep.explainer.block import explain_errors
@@ -106,7 +106,7 @@ def _missing_package_exit(name: str, package: str | None) -> typer.Exit:
 
 
 def _print_run_json(folder: Path) -> None:
-    from truestep.cli.screen import print_json_document
+    from truestep.cli.command_output import print_json_document
     from truestep.report.listing import runs
 
     print_json_document(runs(folder).to_dict())

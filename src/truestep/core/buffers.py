@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
-from truestep.core.frames import warn_user
 from truestep.core.tensor_bytes import tensor_version
+from truestep.core.user_frames import warn_user
 
 Place = tuple[nn.Module, str]
 

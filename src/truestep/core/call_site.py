@@ -15,7 +15,7 @@ from traceback import walk_stack, walk_tb
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import NamedTuple
 
-from truestep.core.frames import is_library_file
+from truestep.core.user_frames import is_library_file
 
 
 class UserCallSite(NamedTuple):

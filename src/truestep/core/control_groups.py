@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from truestep.core.files import is_visible_folder
+from truestep.core.atomic_files import is_visible_folder
 
 # v1 writes "no limit" as the largest multiple of a page below 2^63
 _NO_LIMIT = 2**62

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from truestep.core.wording import a_type, first_few
+from truestep.core.text_formatting import a_type, first_few
 
 
 class TruestepError(Exception):

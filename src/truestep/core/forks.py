@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from truestep.core.system import call_in_forked_children
+from truestep.core.os_specific import call_in_forked_children
 
 Owner = TypeVar("Owner")
 

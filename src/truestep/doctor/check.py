@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from truestep.doctor.finding import Finding, Place, Severity
 from truestep.doctor.page import CheckPage, check_name, parse_check_page
-from truestep.doctor.source.actions import Action
+from truestep.doctor.source.training_actions import Action
 
 if TYPE_CHECKING:
     from truestep.doctor.source.module import SourceModule

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from truestep.doctor.address import check_help
+from truestep.doctor.check_page_urls import check_help
 from truestep.doctor.replacement import Replacement
 
 _WRITTEN = re.compile(r"(?P<path>.+?)(?:(?<=\.ipynb):(?P<cell>\d+))?:(?P<line>\d+)", re.DOTALL)

@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from truestep.core.files import replacing_file
+from truestep.core.atomic_files import replacing_file
 from truestep.doctor import markdown
 from truestep.doctor.catalogue import checks
 from truestep.doctor.check import SourceCheck

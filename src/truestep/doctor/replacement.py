@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from truestep.doctor.newer_python import bind_type_parameters, rewrite_newer_python
+from truestep.doctor.newer_syntax import bind_type_parameters, rewrite_newer_python
 
 _END = re.compile(r"\r\n|\r|\n")
 

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from truestep.doctor.catalogue import check_topic, source_checks
-from truestep.doctor.experiments.telling import experiment_report_lines, experiments_document
+from truestep.doctor.experiments.experiment_report import experiment_report_lines, experiments_document
 from truestep.doctor.finding import CheckFailure, Finding, Place
 from truestep.doctor.merging import merge_findings
 from truestep.doctor.notebook import parse_notebook
-from truestep.doctor.reading import SourceReading
-from truestep.doctor.reporting.documents import SCHEMA_VERSION
-from truestep.doctor.runtime.children import collect_watch_notes
+from truestep.doctor.reading_result import SourceReading
+from truestep.doctor.reporting.json_and_sarif import SCHEMA_VERSION
+from truestep.doctor.runtime.child_process_watch import collect_watch_notes
 from truestep.doctor.runtime.history import WatchHistory
-from truestep.doctor.runtime.notes import WatchNotes, merge_process_findings
-from truestep.doctor.runtime.pace import num_steps_watched
-from truestep.doctor.runtime.running import ScriptOutcome
+from truestep.doctor.runtime.process_notes import WatchNotes, merge_process_findings
 from truestep.doctor.runtime.script import WatchedScript
+from truestep.doctor.runtime.script_runner import ScriptOutcome
 from truestep.doctor.runtime.watch import Watch
+from truestep.doctor.runtime.watch_schedule import num_steps_watched
 from truestep.doctor.selection import FindingsBaseline, ignore_comments_in
 
 Others = tuple[list[WatchNotes], list[str]]

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from truestep.core.frames import is_library_file
+from truestep.core.user_frames import is_library_file
 from truestep.doctor.files import is_excluded
-from truestep.doctor.read import read_paths
-from truestep.doctor.reading import SourceReading
+from truestep.doctor.linting import read_paths
+from truestep.doctor.read_progress import Waiting
+from truestep.doctor.reading_result import SourceReading
 from truestep.doctor.runtime.script import WatchedScript
 from truestep.doctor.selection import CheckSelection
-from truestep.doctor.source.units import files_reached_from
-from truestep.doctor.tally import Waiting
+from truestep.doctor.source.import_units import files_reached_from
 
 
 class ScriptSources:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from truestep.core.atomic_files import explain_unwritable, read_regular_file
 from truestep.core.errors import OptionError, names_hint
-from truestep.core.files import explain_unwritable, read_regular_file
-from truestep.core.system import relative_path
+from truestep.core.os_specific import relative_path
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding
 from truestep.doctor.retired import retired_code, retired_codes, retired_line

@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 from torch import nn
 
 from truestep.core.errors import OptionError
-from truestep.core.frames import warn_user
-from truestep.core.held import HelpfulAttributes
+from truestep.core.missing_attribute_hints import HelpfulAttributes
+from truestep.core.user_frames import warn_user
 from truestep.engine.parts import LearnerParts
 
 MOST_INTERRUPTIONS = 10

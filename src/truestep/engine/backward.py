@@ -6,9 +6,9 @@ from functools import cache
 
 from torch import Tensor
 
-from truestep.core.accelerator import current_accelerator_device
+from truestep.core.device_specific import current_accelerator_device
 from truestep.engine.weights import LearnerWeights
-from truestep.instrument import backwards
+from truestep.instrument import backward_listeners
 
 
 def backward_of_losses(values: Tensor, seed: Tensor) -> None:
@@ -16,7 +16,7 @@ def backward_of_losses(values: Tensor, seed: Tensor) -> None:
 
     Those cost 8 µs, a tenth of the smallest step (docs/log.md), and here the seed is made to fit.
     """
-    run = backwards.in_this_thread if _is_without_accelerator() else backwards.on_devices
+    run = backward_listeners.in_this_thread if _is_without_accelerator() else backward_listeners.on_devices
     # no graph kept, none made of the backward itself, and gradients for all leaves: as `backward()` has it
     run((values,), (seed,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 

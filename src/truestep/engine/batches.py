@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from truestep.core import structure
-from truestep.core.accelerator import allows_non_blocking_copy
+from truestep.core import nested_structures
+from truestep.core.device_specific import allows_non_blocking_copy
 from truestep.core.errors import BatchError
-from truestep.core.wording import a_type
+from truestep.core.text_formatting import a_type
 
 Batch = Any
 NO_ROWS = (str, bytes, bool, int, float, complex, np.generic, type(None))
@@ -84,7 +84,7 @@ def split_along(dim: int) -> Split:
         )
 
     def count_along_axis(batch: Batch) -> int:
-        leaves = structure.batch_leaves(batch, "batch")
+        leaves = nested_structures.batch_leaves(batch, "batch")
         sizes = {path: t.shape[example_axis(t)] for path, t in leaves if isinstance(t, Tensor) and t.ndim}
         if not sizes:
             raise _uncountable_batch_error(batch)
@@ -198,7 +198,7 @@ def map_batch_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
             return leaf._replace(data=function(leaf.data))
         return function(leaf) if isinstance(leaf, Tensor) else leaf
 
-    return structure.map_batch_leaves(map_leaf, batch)
+    return nested_structures.map_batch_leaves(map_leaf, batch)
 
 
 def batch_to_device(batch: Batch, device: torch.device, *, non_blocking: bool = False) -> Batch:
@@ -212,7 +212,7 @@ def batch_to_device(batch: Batch, device: torch.device, *, non_blocking: bool = 
             return leaf.to(device, non_blocking=unwaited)  # type: ignore[arg-type]
         return leaf
 
-    return structure.map_batch_leaves(move_leaf, batch)
+    return nested_structures.map_batch_leaves(move_leaf, batch)
 
 
 def _leading_size(value: Any) -> int | None:
@@ -238,7 +238,7 @@ def _leaf_sizes(
     elif enter_lists and not enter_records and isinstance(value, list) and _is_list_of_records(value):
         yield f"len({path})", len(value)
     elif not isinstance(value, list) or enter_lists:
-        for suffix, member in structure.batch_children(value) or ():
+        for suffix, member in nested_structures.batch_children(value) or ():
             yield from _leaf_sizes(
                 member, path + suffix, enter_lists=enter_lists, enter_records=enter_records
             )
@@ -247,7 +247,8 @@ def _leaf_sizes(
 def _is_list_of_records(value: list[Any]) -> bool:
     """Whether a list holds mappings or data classes, all of one kind: most often one an example."""
     if not value or not all(
-        isinstance(member, Mapping | SimpleNamespace) or structure.is_data_class(member) for member in value
+        isinstance(member, Mapping | SimpleNamespace) or nested_structures.is_data_class(member)
+        for member in value
     ):
         return False
     # mappings are of one kind where they have the same keys
@@ -259,12 +260,12 @@ def _list_lengths(value: Any, path: str) -> Iterator[tuple[str, int]]:
     if isinstance(value, list):
         yield f"len({path})", len(value)
     elif not _is_leaf(value):
-        for suffix, member in structure.batch_children(value) or ():
+        for suffix, member in nested_structures.batch_children(value) or ():
             yield from _list_lengths(member, path + suffix)
 
 
 def _uncountable_batch_error(batch: Batch) -> BatchError:
-    leaves = [leaf for _, leaf in structure.batch_leaves(batch, "batch")]
+    leaves = [leaf for _, leaf in nested_structures.batch_leaves(batch, "batch")]
     unknown = [leaf for leaf in leaves if not (_is_leaf(leaf) or isinstance(leaf, NO_ROWS))]
     found = (
         f"{a_type(unknown[0])}, whose tensors are not looked into"
@@ -314,10 +315,12 @@ class _ExampleTaker:
                     f"{self._total} examples. Give it one member an example, or pass split=ts.Split(count, take)."
                 )
             return value[self._part]
-        parts = structure.batch_children(value)
+        parts = nested_structures.batch_children(value)
         if parts is None:
             return value
-        return structure.rebuild_batch(value, [self.of(each, path + suffix) for suffix, each in parts])
+        return nested_structures.rebuild_batch(
+            value, [self.of(each, path + suffix) for suffix, each in parts]
+        )
 
     def _holds_examples(self, value: list[Any], path: str) -> bool:
         """Whether a list has one member an example, and is not a structure whose members all hold as many as the batch.

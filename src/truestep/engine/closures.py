@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.engine.loss_sums import LossTotals
 from truestep.engine.optimizers import optimizer_parameters
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import UpdateEvidence, UpdateVerdict
@@ -21,8 +22,7 @@ from truestep.engine.step import (
     record_skipped_update,
 )
 from truestep.engine.strategies import UpdateHooks
-from truestep.engine.sums import LossTotals
-from truestep.instrument.steps import step_optimizer
+from truestep.instrument.step_listeners import step_optimizer
 
 
 class _StepSkippedError(Exception):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from truestep.core.errors import OptionError
-from truestep.core.example_draws import NOT_COMPILED
+from truestep.core.per_example_random import NOT_COMPILED
 
 MOST_KEPT = 8
 """Losses that are kept compiled: one that is defined anew for each batch would keep that batch alive."""

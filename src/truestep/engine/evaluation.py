@@ -12,30 +12,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import to_float64
-from truestep.core.calls import is_argument_error
+from truestep.core.argument_errors import is_argument_error
+from truestep.core.device_specific import to_float64
 from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.core.random_streams import random_key
-from truestep.core.trees import map_tree_leaves
-from truestep.core.wording import a_type, plural
+from truestep.core.state_trees import map_tree_leaves
+from truestep.core.text_formatting import a_type, plural
+from truestep.engine.batch_unpacking_check import refuse_single_rows
 from truestep.engine.batches import batch_to_device
-from truestep.engine.class_numbers import warn_of_class_numbers
-from truestep.engine.context import LearnerContext
-from truestep.engine.counting import BatchCounting
-from truestep.engine.data.same_data import ReadPlace, refuse_other_reading
-from truestep.engine.data.source import BatchSource, BatchWithOrigin
-from truestep.engine.losses import Weighted, negative_weights_error, pairwise_hint
-from truestep.engine.measured_alike import EvaluationFacts, refuse_other_counts
-from truestep.engine.memory import release_spent_gradients
+from truestep.engine.class_index_metric_check import warn_of_class_numbers
+from truestep.engine.data.batch_source import BatchSource, BatchWithOrigin
+from truestep.engine.data.rank_data_check import ReadPlace, refuse_other_reading
+from truestep.engine.example_counting import BatchCounting
+from truestep.engine.loss_results import Weighted, negative_weights_error, pairwise_hint
+from truestep.engine.modelless_metric_check import warn_if_no_model_called
+from truestep.engine.out_of_memory import release_spent_gradients
 from truestep.engine.parts import LearnerParts
+from truestep.engine.processes.batch_row_shares import RankShare
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
-from truestep.engine.processes.shares import RankShare
 from truestep.engine.processes.world import World
-from truestep.engine.rows_taken import refuse_single_rows
+from truestep.engine.rank_evaluation_check import EvaluationFacts, refuse_other_counts
+from truestep.engine.shared_context import LearnerContext
 from truestep.engine.strategies.buffers import refuse_other_buffers
 from truestep.engine.strategies.division import shared_example
-from truestep.engine.without_model import warn_if_no_model_called
-from truestep.engine.wrong_calls import (
+from truestep.engine.update_call_errors import (
     check_evaluation,
     explain_trainer_metrics,
     loss_call_error,

@@ -20,7 +20,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from truestep.engine.optimizer_states import refuse_unsavable_states
 from truestep.engine.processes.shards import is_divided_over_ranks
-from truestep.instrument.steps import BEFORE_STEPS, LOOKING, step_optimizer
+from truestep.instrument.step_listeners import BEFORE_STEPS, LOOKING, step_optimizer
 
 _gradient: Callable[[Tensor], Any] = attrgetter("grad")
 _nothing = repeat(None)

@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import nn
 
-from truestep.core.called_values import refuse_property_calls
-from truestep.core.calls import methods_raise_option_errors, raises_option_errors
+from truestep.core.argument_errors import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import NO_GUESS, OptionError
+from truestep.core.property_call_errors import refuse_property_calls
 from truestep.engine import state as states
-from truestep.engine.accumulating import Accumulating
 from truestep.engine.averaged_block import AveragedBlock
 from truestep.engine.batches import Batch, Split
-from truestep.engine.context import LearnerContext
 from truestep.engine.evaluation import Values, evaluate
-from truestep.engine.forwarding import (
+from truestep.engine.learner_as_module_errors import refuse_unpacking, refuse_use_as_module
+from truestep.engine.learner_construction import make_learner_parts
+from truestep.engine.name_forwarding import (
     get_module_attribute,
     set_module_attribute,
     unknown_attribute,
     warn_of_hidden_attributes,
 )
-from truestep.engine.making import make_learner_parts
 from truestep.engine.optimizers import OptimizerFactory
 from truestep.engine.options import LearnerOptions, Modules
 from truestep.engine.parts import LearnerParts
-from truestep.engine.precision.weights import cast_to_precision
+from truestep.engine.precision.weight_casting import cast_to_precision
 from truestep.engine.result import Update
+from truestep.engine.sequential_losses import Accumulating
+from truestep.engine.shared_context import LearnerContext
 from truestep.engine.splitting import BatchSplitting, MicroBatch
-from truestep.engine.taken_for_module import refuse_unpacking, refuse_use_as_module
-from truestep.engine.untrained import warn_if_all_frozen
+from truestep.engine.unstepped_parameters import warn_if_all_frozen
 from truestep.engine.update import Loss, update_together
-from truestep.engine.wrong_calls import (
+from truestep.engine.update_call_errors import (
     learner_not_picklable_message,
     note_non_tensor_inputs,
     wrong_evaluate_message,

@@ -29,7 +29,7 @@ def loadable_optimizer_state(saved: dict[str, Any]) -> dict[str, Any]:
 
 def refuse_unsavable_states(optimizer: Optimizer) -> None:
     """Raise an OptionError where a state holds tensors that no checkpoint can; states are made in the first step."""
-    from truestep.checkpoints.regions import why_tensor_cannot_be_saved
+    from truestep.checkpoints.shared_memory_regions import why_tensor_cannot_be_saved
 
     for state in optimizer.state.values():
         for key, value in state.items() if isinstance(state, dict) else ():

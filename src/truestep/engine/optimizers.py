@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from truestep.core.accelerator import has_fused_kernel, is_cpu_device
-from truestep.core.calls import is_argument_error
+from truestep.core.argument_errors import is_argument_error
+from truestep.core.device_specific import has_fused_kernel, is_cpu_device
 from truestep.core.errors import OptionError, did_you_mean
-from truestep.core.modules import NORMS
-from truestep.core.wording import a_type, plural
+from truestep.core.module_inspection import NORMS
+from truestep.core.text_formatting import a_type, plural
 
 OptimizerFactory = Callable[["Parameters"], Optimizer | Sequence[Optimizer]]
 

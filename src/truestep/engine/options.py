@@ -9,11 +9,11 @@ from torch import nn
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.schedule_units import ScheduleFactory
-from truestep.core.wording import a_type
-from truestep.engine.averages import EMA
+from truestep.core.text_formatting import a_type
 from truestep.engine.buffer_rules import BufferRule
 from truestep.engine.clipping import Clip
-from truestep.engine.described import describe_value
+from truestep.engine.moving_averages import EMA
+from truestep.engine.object_description import describe_value
 from truestep.engine.precision import BUILT_IN, Precision
 from truestep.engine.precision.loss_scale import LossScale
 from truestep.engine.splitting import MicroBatch

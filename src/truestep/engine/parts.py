@@ -9,27 +9,27 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.core.buffers import MovingBufferSnapshot, Place
-from truestep.core.modules import is_compiled_layer
-from truestep.core.wording import plural
-from truestep.engine.averages import LearnerAverage
+from truestep.core.module_inspection import is_compiled_layer
+from truestep.core.text_formatting import plural
 from truestep.engine.compiling import LossCompiler
 from truestep.engine.counters import UpdateCounters
-from truestep.engine.delayed_reports import DelayedUpdateReports
+from truestep.engine.deferred_flags import DelayedUpdateReports
+from truestep.engine.moving_averages import LearnerAverage
+from truestep.engine.nonpersistent_buffers import TransientLearnerBuffers
 from truestep.engine.optimizers import given_optimizer_options, optimizer_needs_closure
 from truestep.engine.options import LearnerOptions
 from truestep.engine.policy import GradientPolicy
 from truestep.engine.precision import Precision
-from truestep.engine.processes.compiles import announce_compiles
+from truestep.engine.processes.compile_waiting import announce_compiles
 from truestep.engine.schedules.stepping import LearnerSchedules
-from truestep.engine.switches import ModuleSwitches
-from truestep.engine.transient import TransientLearnerBuffers
-from truestep.engine.unsaved import UnsavedFields
+from truestep.engine.sharded_muon import optimizer_step
+from truestep.engine.training_switches import ModuleSwitches
+from truestep.engine.unsaved_attributes import UnsavedFields
 from truestep.engine.update_keys import UpdateKeys
 from truestep.engine.weights import LearnerWeights
-from truestep.engine.whole_matrices import optimizer_step
 
 if TYPE_CHECKING:
-    from truestep.engine.context import LearnerContext
+    from truestep.engine.shared_context import LearnerContext
 
 
 @dataclass(eq=False, kw_only=True, repr=False)

@@ -12,24 +12,24 @@ from torch import Tensor
 from truestep.core.buffers import BufferSnapshot, Place
 from truestep.core.errors import OptionError
 from truestep.core.random_streams import host_rng_states, set_host_rng_states
-from truestep.engine.batch_statistics import MicroBatchBuffers, warn_of_batch_statistics
-from truestep.engine.changes import changes
-from truestep.engine.isolation import LearnerIsolation
-from truestep.engine.losses import LossOutput
+from truestep.engine.batch_dependent_layers import MicroBatchBuffers, warn_of_batch_statistics
+from truestep.engine.batch_unpacking_check import SingleRowCheck
+from truestep.engine.learner_isolation import LearnerIsolation
+from truestep.engine.loss_results import LossOutput
+from truestep.engine.loss_side_effects import LossSideEffects
+from truestep.engine.module_change_detection import changes
 from truestep.engine.parts import LearnerParts
 from truestep.engine.precision import Precision
-from truestep.engine.rows_taken import SingleRowCheck
-from truestep.engine.sharing import SharedParameters
-from truestep.engine.side_effects import LossSideEffects
+from truestep.engine.shared_parameters import SharedParameters
 from truestep.engine.unowned_parameters import UnownedParameters
-from truestep.engine.untrained import LeftOutParameters, refuse_untrained
+from truestep.engine.unstepped_parameters import LeftOutParameters, refuse_untrained
 
 
 class UpdatePlan:
     """What an update of these learners does: decided once, and again when something changes that it was decided by.
 
-    That is which of them have started, which learners there are, and what their modules consist of (`changes.py`). What may
-    change at any time is looked at where it is used: an optimizer's options by `fused.py`, which parameters are frozen
+    That is which of them have started, which learners there are, and what their modules consist of (`module_change_detection.py`).
+    What may change at any time is looked at where it is used: an optimizer's options by `fused.py`, which parameters are frozen
     by their flags.
     """
 

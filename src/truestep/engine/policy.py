@@ -10,12 +10,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import is_cpu_device
+from truestep.core.device_specific import is_cpu_device
 from truestep.core.errors import NonFiniteError
 from truestep.engine.clipping import Clip
+from truestep.engine.loss_sums import LossTotals
 from truestep.engine.precision.loss_scale import Scaler, gradients_by_dtype
 from truestep.engine.processes.shards import is_divided_over_ranks
-from truestep.engine.sums import LossTotals
 
 
 class FiniteGradientCheck:

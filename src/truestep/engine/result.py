@@ -7,12 +7,12 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from truestep.core.called_values import refuse_property_calls
 from truestep.core.errors import LossError, OptionError
 from truestep.core.guidance import guidance
-from truestep.core.held import NotIterableObject
+from truestep.core.missing_attribute_hints import NotIterableObject
+from truestep.core.property_call_errors import refuse_property_calls
 from truestep.engine.clipping.base import gradient_norms, total_gradient_norm
-from truestep.engine.sums import LossTotals
+from truestep.engine.loss_sums import LossTotals
 from truestep.engine.weights import LearnerWeights
 
 MOST_NOTED_VALUES = 1 << 15

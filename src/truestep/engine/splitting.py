@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from truestep.core.errors import OptionError
 from truestep.engine.batches import Split
-from truestep.engine.counting import LOOKED_AT, BatchCounting
+from truestep.engine.example_counting import LOOKED_AT, BatchCounting
 
 MicroBatch = int | Sequence[int] | Literal["auto"] | None
 

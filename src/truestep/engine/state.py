@@ -11,9 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from truestep.core.errors import CheckpointError
-from truestep.engine.counters import UpdateCounters
-from truestep.engine.divided_state import divided_learner_state
-from truestep.engine.late_parts import (
+from truestep.engine.added_groups_and_buffers import (
     add_late_buffers,
     add_late_optimizer_groups,
     expected_with_late_buffers,
@@ -21,11 +19,13 @@ from truestep.engine.late_parts import (
     late_buffers,
     late_optimizer_groups,
 )
+from truestep.engine.counters import UpdateCounters
 from truestep.engine.optimizer_states import loadable_optimizer_state, saved_optimizer_state
 from truestep.engine.optimizers import KERNEL_OPTIONS, move_step_counts, optimizer_parameters
 from truestep.engine.parts import LearnerParts
+from truestep.engine.sharded_state import divided_learner_state
 from truestep.engine.step import receive_update_report
-from truestep.engine.unsaved import stateful_clip
+from truestep.engine.unsaved_attributes import stateful_clip
 
 _OPTIONAL = ("settings", "buffers", "clip")  # not in every checkpoint of a learner
 _NEW = {
@@ -164,7 +164,7 @@ def _optimizer_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[
 
 
 def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
-    from truestep.checkpoints.differences import compare_weight_names
+    from truestep.checkpoints.weight_mismatches import compare_weight_names
 
     found = compare_weight_names(_tensor_shapes(mine), _tensor_shapes(saved))
     differences = found.differences

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from truestep.core.errors import LossError, NonFiniteError
 from truestep.engine.clipping.base import Gradients, gradient_norms, total_gradient_norm
-from truestep.engine.delayed_reports import UpdateReport
-from truestep.engine.losses import negative_weights_error
+from truestep.engine.deferred_flags import UpdateReport
+from truestep.engine.loss_results import negative_weights_error
+from truestep.engine.loss_sums import LossTotals
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import (
     APPLY,
@@ -29,7 +30,6 @@ from truestep.engine.policy import (
 )
 from truestep.engine.result import Update, make_update
 from truestep.engine.strategies import UpdateHooks
-from truestep.engine.sums import LossTotals
 
 Measured = Tensor | float | None
 """What is finite if the gradient is; the norm, where that was measured."""

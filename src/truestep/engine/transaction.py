@@ -6,11 +6,11 @@ from typing import Self
 import torch
 
 from truestep.core.errors import NonFiniteError
-from truestep.engine.isolation import LearnerIsolation
+from truestep.engine.learner_isolation import LearnerIsolation
+from truestep.engine.loss_sums import LossTotals
 from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
 from truestep.engine.result import Update, make_update
-from truestep.engine.sums import LossTotals
 
 
 class UpdateTransaction:

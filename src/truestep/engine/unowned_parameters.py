@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from truestep.core.call_site import closure_variables
 from truestep.core.errors import LossError
-from truestep.core.frames import warn_user
+from truestep.core.user_frames import warn_user
 from truestep.engine.parts import LearnerParts
 
 

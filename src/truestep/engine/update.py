@@ -15,36 +15,40 @@ import torch
 
 from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.engine.backward import backward_of_losses, backward_of_part
+from truestep.engine.batch_with_graph import warn_of_graph_in_batch
 from truestep.engine.batches import Batch, batch_to_device, split_along
-from truestep.engine.broadcast_rows import warn_of_broadcast_rows
 from truestep.engine.closures import step_with_closure
-from truestep.engine.combinations import refuse_auto_micro_batch
 from truestep.engine.compiling import loss_compile_refusal
-from truestep.engine.counting import BatchCounting
-from truestep.engine.cut_graph import averaged_in_loss_error, note_detaching_calls
-from truestep.engine.graph_in_batch import warn_of_graph_in_batch
-from truestep.engine.loss_scales import warn_of_autocast, warn_of_unscaled_float16, warn_of_wrong_reduction
-from truestep.engine.losses import LossOutput, read_loss
-from truestep.engine.masked_mean import warn_of_masked_mean
-from truestep.engine.memory import is_out_of_memory_error, release_memory_for_update
-from truestep.engine.parts import LearnerParts
-from truestep.engine.plan import UpdatePlan
-from truestep.engine.result import Update
-from truestep.engine.side_effects import (
+from truestep.engine.example_counting import BatchCounting
+from truestep.engine.loss_broadcast_check import warn_of_broadcast_rows
+from truestep.engine.loss_results import LossOutput, read_loss
+from truestep.engine.loss_side_effects import (
     anomaly_error,
     refuse_batch_with_graph,
     refuse_graph_without_example,
     reused_graph_error,
 )
+from truestep.engine.loss_size_check import (
+    warn_of_autocast,
+    warn_of_unscaled_float16,
+    warn_of_wrong_reduction,
+)
+from truestep.engine.loss_sums import LossTotals
+from truestep.engine.masked_mean_check import warn_of_masked_mean
+from truestep.engine.missing_gradient_hints import averaged_in_loss_error, note_detaching_calls
+from truestep.engine.option_conflicts import refuse_auto_micro_batch
+from truestep.engine.out_of_memory import is_out_of_memory_error, release_memory_for_update
+from truestep.engine.parts import LearnerParts
+from truestep.engine.plan import UpdatePlan
+from truestep.engine.result import Update
 from truestep.engine.splitting import BatchCutting, BatchSplitting, balanced_micro_batches
 from truestep.engine.step import apply_step, decide_steps
 from truestep.engine.strategies import AttemptTakenBackError, BatchPlacing
 from truestep.engine.strategies.base import BatchLender
-from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import UpdateTransaction, update_of_not_started
-from truestep.engine.unread_batch import warn_of_unread_batch
-from truestep.engine.untrained import note_frozen_learners
-from truestep.engine.wrong_calls import (
+from truestep.engine.unstepped_parameters import note_frozen_learners
+from truestep.engine.unused_batch_check import warn_of_unread_batch
+from truestep.engine.update_call_errors import (
     loss_call_error,
     loss_not_callable_message,
     note_batch_of_batches,

@@ -12,7 +12,7 @@ from functools import cached_property
 from types import FrameType
 from typing import Any
 
-from truestep.core.frames import is_library_file
+from truestep.core.user_frames import is_library_file
 from truestep.explainer.source import (
     Node,
     UserSourceLine,

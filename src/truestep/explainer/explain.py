@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from truestep.core.call_site import ends_in_raise
 from truestep.core.errors import TruestepError
-from truestep.core.frames import is_truestep_file
-from truestep.core.wording import ROWS_OF_SAMPLES
+from truestep.core.text_formatting import ROWS_OF_SAMPLES
+from truestep.core.user_frames import is_truestep_file
 from truestep.doctor.finding import Severity
 from truestep.explainer.catalogue import recognise_error
 from truestep.explainer.crash import Crash, CrashFrame, crash_from_exception
@@ -90,7 +90,7 @@ def _crashes_quoted_in_message(crash: Crash) -> list[Crash]:
     """Return a crash, and the one that its message quotes: workers send their tracebacks as text."""
     if "Traceback (most recent call last)" not in crash.message:
         return [crash]
-    from truestep.explainer.logs.reading import read_error_log
+    from truestep.explainer.logs.log_errors import read_error_log
 
     inner = [each for each in read_error_log(crash.message).crashes() if each.frames]
     return [*(replace(each, context="") for each in inner), crash]
@@ -199,7 +199,7 @@ def read_check_finding_in_crash(crash: Crash, codes: tuple[str, ...]) -> str | N
         return None
     try:
         from truestep.doctor.catalogue import source_checks
-        from truestep.doctor.read import read_text
+        from truestep.doctor.linting import read_text
 
         wanted = [check for check in source_checks() if check.code in codes]
         for path in dict.fromkeys(frame.path for frame in reversed(crash.frames) if frame.is_users):

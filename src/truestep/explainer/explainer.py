@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any, ClassVar
 
 from truestep.doctor.page import check_name
+from truestep.explainer.case_facts import ErrorCaseFacts
 from truestep.explainer.crash import Crash
-from truestep.explainer.facts import ErrorCaseFacts
 from truestep.explainer.page import ErrorCase, ErrorPage, parse_error_page
 
 Match = re.Match[str]

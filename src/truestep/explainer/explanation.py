@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.results import result_to_plain
+from truestep.core.result_display import result_to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.core.frames import is_library_file
+from truestep.core.user_frames import is_library_file
 from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.source import (
     UserSourceLine,

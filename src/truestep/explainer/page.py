@@ -3,7 +3,7 @@
 
 A case is what is said where the message has certain words, "`these` or `those`:", or "otherwise:". Among the words may be
 `group=`, where a group was found, and `group=value`. A case may name facts in braces: groups of the message's pattern and of those
-`besides`, or what `facts.py` knows of the run; where one is not known, the case is passed over.
+`besides`, or what `case_facts.py` knows of the run; where one is not known, the case is passed over.
 """
 
 import inspect

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from truestep.core.trees import own_attributes
+from truestep.core.state_trees import own_attributes
 
 _HIDDEN = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
 

@@ -15,12 +15,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, IterableDataset
 
 from truestep.core.errors import OptionError, check_number
-from truestep.core.held import NeverPickled
-from truestep.core.wording import a_type, plural
+from truestep.core.missing_attribute_hints import NeverPickled
+from truestep.core.text_formatting import a_type, plural
 from truestep.frameworks.attributes import PlainAttributes
-from truestep.frameworks.begun import inspect_optimizers, write_to_stderr
-from truestep.frameworks.passes import loader_order_key, refuse_processes
-from truestep.frameworks.resume import ResumableTraining
+from truestep.frameworks.exact_resume_base import ResumableTraining
+from truestep.frameworks.repeatable_loader_passes import loader_order_key, refuse_processes
+from truestep.frameworks.training_start_check import inspect_optimizers, write_to_stderr
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

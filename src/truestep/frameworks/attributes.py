@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import CheckpointError
-from truestep.core.frames import is_library_file
-from truestep.core.trees import tree_leaves
-from truestep.core.wording import a_type
+from truestep.core.state_trees import tree_leaves
+from truestep.core.text_formatting import a_type
+from truestep.core.user_frames import is_library_file
 from truestep.run.user_state import check_run_state_value, run_state_change_mark
 
 _KINDS = (bool, int, float, str, Tensor, np.ndarray, np.generic, list, tuple, dict, set, deque, type(None))

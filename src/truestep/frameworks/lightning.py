@@ -9,9 +9,9 @@ from typing import Any
 
 from truestep.core.errors import OptionError, check_number
 from truestep.frameworks.attributes import PlainAttributes
-from truestep.frameworks.begun import inspect_optimizers
-from truestep.frameworks.passes import refuse_loader
-from truestep.frameworks.resume import ResumeCallback
+from truestep.frameworks.exact_resume_base import ResumeCallback
+from truestep.frameworks.repeatable_loader_passes import refuse_loader
+from truestep.frameworks.training_start_check import inspect_optimizers
 
 try:
     from lightning.pytorch import Callback, LightningModule

@@ -9,8 +9,8 @@ from transformers import TrainerCallback
 
 from truestep.core.errors import OptionError
 from truestep.frameworks.attributes import PlainAttributes
-from truestep.frameworks.begun import inspect_optimizers, optimizers_from_options
-from truestep.frameworks.resume import ResumeCallback
+from truestep.frameworks.exact_resume_base import ResumeCallback
+from truestep.frameworks.training_start_check import inspect_optimizers, optimizers_from_options
 
 
 class ExactResume(ResumeCallback, TrainerCallback):

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from truestep.core.errors import OptionError
-from truestep.core.system import path_from_file_url
+from truestep.core.os_specific import path_from_file_url
 
 SCHEMES = ("s3", "gs", "az", "file")
 VARIABLE = "TRUESTEP_MIRROR"

@@ -17,15 +17,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
+from truestep.checkpoints.checkpoint_names import ATTEMPT
 from truestep.checkpoints.manifest import (
     DamagedCheckpointError,
     manifest_line_with_checksum,
     verified_manifest_body,
 )
-from truestep.checkpoints.names import ATTEMPT
 from truestep.core.errors import RunDirectoryError
-from truestep.mirror.commit import COMMITS, commit_order
-from truestep.mirror.objects import MirrorObjectStore, StoreError
+from truestep.mirror.checkpoint_record import COMMITS, commit_order
+from truestep.mirror.store_requests import MirrorObjectStore, StoreError
 
 LEASES = "lease/"
 _NAME = re.compile(r"lease/(\d{6,})")

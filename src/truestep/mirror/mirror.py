@@ -10,16 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from truestep.checkpoints.checkpoint import Checkpoint
-from truestep.checkpoints.clean import undamaged_checkpoints
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.checkpoint_removal import undamaged_checkpoints
+from truestep.checkpoints.file_operations import CheckpointFiles
 from truestep.checkpoints.manifest import Manifest
 from truestep.core.errors import CheckpointError, RunDirectoryError
-from truestep.core.wording import duration_text
-from truestep.mirror.commit import commit_order
-from truestep.mirror.folder import CHECKPOINTS, checkpoint_mark_names
+from truestep.core.text_formatting import duration_text
+from truestep.mirror.checkpoint_record import commit_order
 from truestep.mirror.lease import HeldLease
-from truestep.mirror.objects import MirrorObjectStore, StoreError
+from truestep.mirror.local_mirror_state import CHECKPOINTS, checkpoint_mark_names
 from truestep.mirror.push import CheckpointPush, LeaseLostError
+from truestep.mirror.store_requests import MirrorObjectStore, StoreError
 
 LOOK_SECONDS = 0.5
 RETRY_SECONDS = 8.0

@@ -8,16 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from truestep.checkpoints.attempts import unfit_checkpoints
-from truestep.checkpoints.clean import undamaged_checkpoints
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.checkpoint_names import TEMPORARY
+from truestep.checkpoints.checkpoint_removal import undamaged_checkpoints
+from truestep.checkpoints.file_operations import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
-from truestep.checkpoints.names import TEMPORARY
+from truestep.checkpoints.resume_attempts import unfit_checkpoints
 from truestep.checkpoints.retention import Retention
 from truestep.core.errors import CheckpointError, RunDirectoryError
-from truestep.mirror.check import refuse_unfit_store
-from truestep.mirror.commit import StoredCommit, commit_order
-from truestep.mirror.folder import CHECKPOINTS, MirrorLeaseMark, read_mirror_mark, write_mirror_mark
+from truestep.mirror.checkpoint_record import StoredCommit, commit_order
 from truestep.mirror.lease import (
     HeldLease,
     ObservedLease,
@@ -28,10 +26,17 @@ from truestep.mirror.lease import (
     valid_commits,
     wait_until_lease_is_free,
 )
+from truestep.mirror.local_mirror_state import (
+    CHECKPOINTS,
+    MirrorLeaseMark,
+    read_mirror_mark,
+    write_mirror_mark,
+)
 from truestep.mirror.mirror import RunMirror
-from truestep.mirror.objects import MirrorObjectStore, translate_store_errors
 from truestep.mirror.pull import RunFetcher, read_sound_commits
 from truestep.mirror.push import CheckpointPush
+from truestep.mirror.store_check import refuse_unfit_store
+from truestep.mirror.store_requests import MirrorObjectStore, translate_store_errors
 
 Say = Callable[[str], None]
 GIVE_BACK_SECONDS = 5.0

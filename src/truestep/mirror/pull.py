@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from truestep.checkpoints.attempts import MAX_ATTEMPTS
+from truestep.checkpoints.checkpoint_names import ATTEMPT, DELETED, TEMPORARY, sequence_of_checkpoint_name
 from truestep.checkpoints.checksum import PIECE_BYTES
 from truestep.checkpoints.digests import new_digest
-from truestep.checkpoints.files import CheckpointFiles, sync_folder
+from truestep.checkpoints.file_operations import CheckpointFiles, sync_folder
 from truestep.checkpoints.manifest import MANIFEST_NAME, DamagedCheckpointError, NewerCheckpointError
-from truestep.checkpoints.names import ATTEMPT, DELETED, TEMPORARY, sequence_of_checkpoint_name
+from truestep.checkpoints.resume_attempts import MAX_ATTEMPTS
+from truestep.core.atomic_files import replacing_file
 from truestep.core.errors import CheckpointError
-from truestep.core.files import replacing_file
-from truestep.core.system import sync_file
-from truestep.core.wording import bytes_text
-from truestep.mirror.commit import StoredCommit, StoredFile, StoredFilePiece, parse_commit
-from truestep.mirror.folder import CHECKPOINTS, FETCHING, MirrorLeaseMark, write_mirror_mark
-from truestep.mirror.objects import MirrorObjectStore
+from truestep.core.os_specific import sync_file
+from truestep.core.text_formatting import bytes_text
+from truestep.mirror.checkpoint_record import StoredCommit, StoredFile, StoredFilePiece, parse_commit
+from truestep.mirror.local_mirror_state import CHECKPOINTS, FETCHING, MirrorLeaseMark, write_mirror_mark
+from truestep.mirror.store_requests import MirrorObjectStore
 
 NUM_THREADS = 4
 _LAST = "config.json"  # what makes a directory a run's

@@ -12,8 +12,8 @@ from truestep.checkpoints.checksum import PIECE_BYTES
 from truestep.checkpoints.digests import hash_scheme_of_format, new_digest
 from truestep.checkpoints.manifest import MANIFEST_NAME, CheckpointSummary
 from truestep.checkpoints.retention import Retention
-from truestep.core.files import is_unfinished_file, read_regular_file, stamp_of_file
-from truestep.mirror.commit import (
+from truestep.core.atomic_files import is_unfinished_file, read_regular_file, stamp_of_file
+from truestep.mirror.checkpoint_record import (
     COMMITS,
     PIECES,
     StoredCommit,
@@ -25,7 +25,7 @@ from truestep.mirror.commit import (
     parse_piece_path,
 )
 from truestep.mirror.lease import HeldLease
-from truestep.mirror.objects import MirrorObjectStore
+from truestep.mirror.store_requests import MirrorObjectStore
 
 NUM_THREADS = 4  # and as many pieces in memory
 BESIDE = ("config.json", "environment.json", "choices.json", "doctor.json", "layers.jsonl")

@@ -13,18 +13,18 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 from urllib.parse import quote, unquote
 
+from truestep.checkpoints.checkpoint_names import sequence_of_checkpoint_name
 from truestep.checkpoints.checksum import PIECE_BYTES
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.file_operations import CheckpointFiles
 from truestep.checkpoints.manifest import MANIFEST_NAME
-from truestep.checkpoints.names import sequence_of_checkpoint_name
 from truestep.core.errors import CheckpointError, RunDirectoryError, TruestepError
-from truestep.core.frames import warn_user
+from truestep.core.user_frames import warn_user
 from truestep.mirror.address import mirror_address_or_none
-from truestep.mirror.commit import PIECES, StoredCommit, StoredFile, StoredFilePiece
-from truestep.mirror.folder import CHECKPOINTS
+from truestep.mirror.checkpoint_record import PIECES, StoredCommit, StoredFile, StoredFilePiece
 from truestep.mirror.lease import LEASES, lease_path, newest_lease, valid_commits
-from truestep.mirror.objects import MirrorObjectStore, translate_store_errors
+from truestep.mirror.local_mirror_state import CHECKPOINTS
 from truestep.mirror.pull import NUM_THREADS, download_piece, fetch_files, read_sound_commits
+from truestep.mirror.store_requests import MirrorObjectStore, translate_store_errors
 
 T = TypeVar("T")
 _OF_A_RUN = ("lease", "commits", "pieces", "probe")

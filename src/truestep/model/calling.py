@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from truestep.core.errors import ModelError
-from truestep.core.modules import restoring_module
+from truestep.core.module_inspection import restoring_module
 from truestep.core.random_streams import preserve_host_rng
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]

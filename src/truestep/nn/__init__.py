@@ -4,6 +4,6 @@
 Names are imported when they are first asked for, so that one piece never pays for another.
 """
 
-from truestep.core.lazy import lazy_names
+from truestep.core.lazy_imports import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, __file__, called="ts.nn")

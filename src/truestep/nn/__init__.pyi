@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from truestep.nn.activations import activation_gain as activation_gain
-from truestep.nn.arrays.rounding import Rounding as Rounding
+from truestep.nn.arrays.dtype_conversion import Rounding as Rounding
 from truestep.nn.batch_norm.exact import ExactBatchNorm as ExactBatchNorm
 from truestep.nn.batch_norm.exact import exact_batch_norm as exact_batch_norm
 from truestep.nn.batch_norm.momentum import MomentumChange as MomentumChange
@@ -13,9 +13,9 @@ from truestep.nn.initialization.initialize import initialize as initialize
 from truestep.nn.named_axes.tensor import Named as Named
 from truestep.nn.norms.add import add_spectral_norm as add_spectral_norm
 from truestep.nn.norms.add import add_weight_norm as add_weight_norm
+from truestep.nn.norms.norm_targets import NormChange as NormChange
 from truestep.nn.norms.remove import remove_spectral_norm as remove_spectral_norm
 from truestep.nn.norms.remove import remove_weight_norm as remove_weight_norm
-from truestep.nn.norms.tensors import NormChange as NormChange
 from truestep.nn.seeds.seeded import Seeded as Seeded
 from truestep.nn.sizes.output import AdaptiveBins as AdaptiveBins
 from truestep.nn.sizes.output import adaptive_bins as adaptive_bins

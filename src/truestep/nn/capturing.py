@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from truestep.core.errors import LossError, OptionError
-from truestep.core.modules import as_module
-from truestep.nn.derivatives.undisturbed import derivatives_without_compiled_code
-from truestep.nn.layers import match_layer_names
+from truestep.core.module_inspection import as_module
+from truestep.nn.derivatives.side_effect_free_call import derivatives_without_compiled_code
+from truestep.nn.layer_lookup import match_layer_names
 
 Layers = str | nn.Module | Sequence[str | nn.Module]
 Edit = Callable[[str, Any], Any]

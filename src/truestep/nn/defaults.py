@@ -7,9 +7,9 @@ from typing import Self
 
 import torch
 
-from truestep.core.accelerator import require_usable_device
+from truestep.core.device_specific import require_usable_device
 from truestep.core.errors import OptionError
-from truestep.core.results import RenderableType, Result
+from truestep.core.result_display import RenderableType, Result
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # all that torch takes as a default
 NOT_GOVERNED = (

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from truestep.core.errors import OptionError
-from truestep.core.modules import as_module
-from truestep.core.results import Result
-from truestep.core.wording import a_type, first_few
-from truestep.nn.layers import layer_tensor_name, match_layer_names_with_children, refuse_lazy_layers
+from truestep.core.module_inspection import as_module
+from truestep.core.result_display import Result
+from truestep.core.text_formatting import a_type, first_few
+from truestep.nn.layer_lookup import layer_tensor_name, match_layer_names_with_children, refuse_lazy_layers
 
 SHOWN_NAMES = 6
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from truestep.core.errors import BatchError, OptionError
-from truestep.core.wording import plural
+from truestep.core.text_formatting import plural
 
 State = Tensor | tuple[Tensor, Tensor]
 

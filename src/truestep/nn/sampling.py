@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import BatchError, OptionError
-from truestep.core.frames import warn_user
+from truestep.core.user_frames import warn_user
 
 _NEAR = 1e-3  # what rounding in half precision leaves of a sum of probabilities of many classes
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice
-from truestep.core.held import HelpfulAttributes
-from truestep.core.wording import a_type
-from truestep.nn import moments
-from truestep.nn.moments import RunningMoments
+from truestep.core.missing_attribute_hints import HelpfulAttributes
+from truestep.core.text_formatting import a_type
+from truestep.nn import streaming_moments
+from truestep.nn.streaming_moments import RunningMoments
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
 
@@ -61,7 +61,7 @@ class Standardizer(HelpfulAttributes):
         self._check_features(features)
         rows = moved.reshape(observations.numel(), features.numel())
         counted = self._drop_nan_values(rows, _row_weights(weights, observations, rows))
-        found = moments.measure_moments(rows, counted)
+        found = streaming_moments.measure_moments(rows, counted)
         self._merge_moments(RunningMoments(*(part.reshape(features).cpu() for part in found)))
         return self
 
@@ -181,7 +181,7 @@ class Standardizer(HelpfulAttributes):
         return weights
 
     def _merge_moments(self, found: RunningMoments) -> None:
-        merged = found if self._moments is None else moments.merge_moments(self._moments, found)
+        merged = found if self._moments is None else streaming_moments.merge_moments(self._moments, found)
         if not all(bool(part.isfinite().all()) for part in merged):
             raise ValueError(
                 "The squares of these values overflow float64 (beyond about 1e154). Nothing was taken in; "

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import truestep as ts
+from truestep.recipes.parts.audio_pieces import sound_pieces
 from truestep.recipes.parts.generator import BANDS, VocoderGenerator
 from truestep.recipes.parts.mel import LogMel
-from truestep.recipes.parts.pieces import sound_pieces
 
 RESOLUTIONS = [(512, 64, 256), (1024, 128, 512), (256, 32, 128)]
 

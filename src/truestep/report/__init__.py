@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from truestep.core.atomic_files import explain_unwritable, replacing_file
 from truestep.core.errors import OptionError, RunDirectoryError, did_you_mean_path
-from truestep.core.files import explain_unwritable, replacing_file
 from truestep.mirror.address import mirror_address_or_none
-from truestep.report.names import COMPARISON, REPORT, check_not_a_run
+from truestep.report.run_file_names import COMPARISON, REPORT, check_not_a_run
 
 if TYPE_CHECKING:
-    from truestep.report.record import RunRecord
+    from truestep.report.run_record import RunRecord
 
 PAGE_SUFFIXES = ("", ".html", ".htm")
 
@@ -29,8 +29,8 @@ def render_report(*directories: str | Path) -> str:
 @contextmanager
 def _read_records_from_anywhere(directories: Sequence[str | Path]) -> Iterator[list["RunRecord"]]:
     # Imported here: a run needs it at its end only, and it is a quarter of what importing a run would cost.
-    from truestep.report.places import folders_of_runs
-    from truestep.report.record import read_run_records
+    from truestep.report.run_locations import folders_of_runs
+    from truestep.report.run_record import read_run_records
 
     with folders_of_runs(directories) as folders:
         yield read_run_records(check_report_directories(folders))

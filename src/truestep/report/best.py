@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from truestep.core.charts.curve import ChartCurve, ChartExtreme
-from truestep.core.metric_names import Better, best_mode_of_metric, words_of_metric
+from truestep.core.metric_direction import Better, best_mode_of_metric, words_of_metric
 
 EVALUATED = {"val", "valid", "validation", "test", "eval", "evaluation", "dev"}
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from truestep.core.metric_names import Better, best_mode_of_metric
-from truestep.core.results import RenderableType, Result
+from truestep.core.metric_direction import Better, best_mode_of_metric
+from truestep.core.result_display import RenderableType, Result
 from truestep.report.best import best_metric_value, compared_run_metrics
-from truestep.report.record import RunRecord
-from truestep.report.tables import setting_leaves
+from truestep.report.run_record import RunRecord
+from truestep.report.settings_tables import setting_leaves
 
 
 @dataclass(frozen=True, kw_only=True)

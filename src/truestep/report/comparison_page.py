@@ -7,13 +7,13 @@ from truestep.core.charts.axes import exact_linear_axis
 from truestep.core.charts.chart import NUM_COLOURS, ChartSeries, ChartStepAxis, curve_style
 from truestep.core.charts.document import html_document, html_header
 from truestep.core.charts.markup import Html, html_tag
-from truestep.core.wording import duration_text, number_text
+from truestep.core.text_formatting import duration_text, number_text
+from truestep.report.chart_grouping import metric_group, report_figures
 from truestep.report.compare import BestMetricValues, RunComparison, SettingDifference, compare_runs
-from truestep.report.figures import metric_group, report_figures
 from truestep.report.findings import report_findings, report_findings_table
 from truestep.report.page import curve_sections, report_script, report_style, wide_card
-from truestep.report.record import RunRecord
-from truestep.report.tables import folded_heading, setting_text
+from truestep.report.run_record import RunRecord
+from truestep.report.settings_tables import folded_heading, setting_text
 from truestep.report.timeline import epoch_timeline
 
 Row = tuple[str, Sequence[str], int | None]

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from truestep.core.files import explain_unwritable, replacing_file
+from truestep.core.atomic_files import explain_unwritable, replacing_file
 from truestep.report.metrics import read_metrics
-from truestep.report.names import METRICS
+from truestep.report.run_file_names import METRICS
 
 HEADING = ("run", "step", "epoch", "elapsed_seconds", "name", "value")
 ROWS_AT_ONCE = 4096

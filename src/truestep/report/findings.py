@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from truestep.core.charts.markup import Html
-from truestep.report.record import RunRecord
-from truestep.report.tables import report_table
+from truestep.report.run_record import RunRecord
+from truestep.report.settings_tables import report_table
 
 FindingRow = tuple[str, str, str, str]
 HEADINGS = ("finding", "where", "what", "fix")

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from truestep.core.atomic_files import read_regular_file
 from truestep.core.charts.heat import HeatMap, draw_heat_map
 from truestep.core.charts.markup import Html, html_tag
-from truestep.core.files import read_regular_file
 
 LAYERS = "layers.jsonl"
 MAPS = (  # title, which number of a layer, for which kinds, whether orders of magnitude are shown

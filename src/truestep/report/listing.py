@@ -13,14 +13,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from truestep.checkpoints.names import FOLDER
-from truestep.core import kept as store
+from truestep.checkpoints.checkpoint_names import FOLDER
+from truestep.core import disk_cache as store
+from truestep.core.atomic_files import read_regular_file, stamp_of_file
 from truestep.core.charts import curve as curves
 from truestep.core.charts.curve import ChartExtreme
 from truestep.core.errors import OptionError, RunDirectoryError, did_you_mean_path, names_hint
-from truestep.core.files import read_regular_file, stamp_of_file
-from truestep.core.metric_names import best_mode_of_metric
-from truestep.core.results import RenderableType, Result, result_to_plain
+from truestep.core.metric_direction import best_mode_of_metric
+from truestep.core.result_display import RenderableType, Result, result_to_plain
 from truestep.mirror.address import mirror_address_or_none
 from truestep.report.best import (
     MetricExtremes,
@@ -28,8 +28,8 @@ from truestep.report.best import (
     declared_best_metric,
     metric_to_compare_runs_by,
 )
-from truestep.report.names import CONFIG, METRICS, REPORT, check_not_a_run
-from truestep.report.record import read_curves
+from truestep.report.run_file_names import CONFIG, METRICS, REPORT, check_not_a_run
+from truestep.report.run_record import read_curves
 from truestep.report.state import ReportedState, reported_state
 
 # What is kept of a long file is found again by the file's inode, size and times of change, as the kernel has them: any write to it,
@@ -161,7 +161,7 @@ def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
     """
     address = mirror_address_or_none(folder)
     if address is not None:
-        from truestep.report.places import stored_runs
+        from truestep.report.run_locations import stored_runs
 
         with stored_runs(address) as stored:
             listed = _run_summaries([run.directory for run in stored], best)
@@ -231,7 +231,7 @@ def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
 
 def _replace_state_by_stores(summary: RunSummary, run: "StoredRunView") -> RunSummary:
     """Say of a run what the store says, in place of the folder that shows it."""
-    from truestep.report.places import run_state_in_store
+    from truestep.report.run_locations import run_state_in_store
 
     state = run_state_in_store(run, ReportedState(summary.state, summary.why))
     created = [datetime.fromisoformat(commit.summary.created) for commit in run.commits[:1]]

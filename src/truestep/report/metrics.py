@@ -16,12 +16,12 @@ from typing import Any, Self
 
 import orjson
 
+from truestep.core.atomic_files import open_regular_file
 from truestep.core.errors import RunDirectoryError
-from truestep.core.files import open_regular_file
-from truestep.core.system import read_at, sync_folder, write_at
-from truestep.core.wording import plural
-from truestep.report.history import MetricsPrefixMark
+from truestep.core.os_specific import read_at, sync_folder, write_at
+from truestep.core.text_formatting import plural
 from truestep.report.media import MediaFileEntry, decode_media, encode_media
+from truestep.report.metrics_rollback import MetricsPrefixMark
 
 logger = logging.getLogger(__name__)
 

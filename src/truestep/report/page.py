@@ -14,15 +14,15 @@ from truestep.core.charts.chart import MAX_EPOCH_LINES, ChartSeries, ChartStepAx
 from truestep.core.charts.curve import ChartCurve
 from truestep.core.charts.document import html_document, html_header
 from truestep.core.charts.markup import Html, html_tag
-from truestep.core.metric_names import Better
-from truestep.core.wording import bytes_text, duration_text, number_text, short_number
+from truestep.core.metric_direction import Better
+from truestep.core.text_formatting import bytes_text, duration_text, number_text, short_number
 from truestep.report.best import best_metric_value, declared_best_metric
-from truestep.report.figures import KNOWN, SPLIT, ReportFigures, group_curves, report_figures
+from truestep.report.chart_grouping import KNOWN, SPLIT, ReportFigures, group_curves, report_figures
 from truestep.report.findings import report_findings, report_findings_table
 from truestep.report.layers import report_layers_section
-from truestep.report.record import RunRecord
-from truestep.report.samples import MediaOnPage, ReportedMedia
-from truestep.report.tables import report_choices_table, settings_table
+from truestep.report.media_samples import MediaOnPage, ReportedMedia
+from truestep.report.run_record import RunRecord
+from truestep.report.settings_tables import report_choices_table, settings_table
 from truestep.report.timeline import epoch_timeline
 
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from truestep.checkpoints.of_others import describe_path_without_run
-from truestep.core.rich_names import Group, RenderableType, Table, Text
-from truestep.core.wording import bytes_text, duration_text, number_text
+from truestep.checkpoints.foreign_formats import describe_path_without_run
+from truestep.core.rich_imports import Group, RenderableType, Table, Text
+from truestep.core.text_formatting import bytes_text, duration_text, number_text
 from truestep.report.compare import RunComparison
 from truestep.report.listing import RunList, RunSummary
+from truestep.report.settings_tables import setting_text
 from truestep.report.state import SCRIPT_ENDED
-from truestep.report.tables import setting_text
 
 STYLES = {
     "running": "bold cyan",

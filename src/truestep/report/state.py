@@ -6,16 +6,16 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
-from truestep.checkpoints.attempts import recorded_run_end_at_checkpoint
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.checkpoint_names import FOLDER
+from truestep.checkpoints.checkpoint_selection import read_checkpoints
+from truestep.checkpoints.file_operations import CheckpointFiles
 from truestep.checkpoints.lock import is_lock_held
-from truestep.checkpoints.names import FOLDER
-from truestep.checkpoints.selection import read_checkpoints
-from truestep.checkpoints.tree import state_children, state_subtree
+from truestep.checkpoints.resume_attempts import recorded_run_end_at_checkpoint
+from truestep.checkpoints.state_codec import state_children, state_subtree
+from truestep.core.atomic_files import read_regular_file
 from truestep.core.errors import CheckpointError
-from truestep.core.files import read_regular_file
-from truestep.report.names import CONFIG
+from truestep.report.run_file_names import CONFIG
 
 SCRIPT_ENDED = "its script ended"
 

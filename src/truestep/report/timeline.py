@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from truestep.core.charts.axes import exact_linear_axis
-from truestep.core.charts.drawn import axis_ticks
+from truestep.core.charts.chart_script_data import axis_ticks
 from truestep.core.charts.markup import Html, html_data
-from truestep.report.record import RunRecord
+from truestep.report.run_record import RunRecord
 
 MAX_KNOTS = 2_000
 TOLERANCE = 1 / 4_000  # of a run's time: a quarter of a pixel

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import DataError, OptionError
-from truestep.core.wording import a_type, plural
+from truestep.core.text_formatting import a_type, plural
 from truestep.engine.data import BatchSource
-from truestep.engine.data.held_files import changed_file_sizes_text, file_sizes_by_name
+from truestep.engine.data.open_file_changes import changed_file_sizes_text, file_sizes_by_name
 from truestep.run.directory import START_ANEW
-from truestep.run.onward import STEPS, RunStepNumbers
+from truestep.run.fixed_length_passes import STEPS, RunStepNumbers
 from truestep.run.stream_cursor import StreamCursor
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import (
+from truestep.core.device_specific import (
     current_accelerator_device,
     has_cudnn_benchmark,
     is_cpu_device,
@@ -17,9 +17,9 @@ from truestep.core.accelerator import (
 )
 from truestep.core.errors import OptionError
 from truestep.engine.batches import map_batch_tensors
-from truestep.engine.context import LearnerContext
+from truestep.engine.shared_context import LearnerContext
 from truestep.nn.seeds.repeatability import make_deterministic
-from truestep.run.ranks import launched_rank
+from truestep.run.rank_environment import launched_rank
 
 
 def choose_run_device(device: str | torch.device) -> torch.device:

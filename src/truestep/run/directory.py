@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from truestep.checkpoints.names import LOCK
+from truestep.checkpoints.checkpoint_names import LOCK
+from truestep.core.atomic_files import is_unfinished_file, read_regular_file, replacing_file
 from truestep.core.errors import OptionError, RunDirectoryError, check_choice
-from truestep.core.files import is_unfinished_file, read_regular_file, replacing_file
-from truestep.core.system import is_path_with_folder, supports_long_paths
-from truestep.mirror.folder import MIRROR, read_mirror_mark
-from truestep.run.launchers import LauncherJob, launcher_job
+from truestep.core.os_specific import is_path_with_folder, supports_long_paths
+from truestep.mirror.local_mirror_state import MIRROR, read_mirror_mark
 from truestep.run.options import RESUME, Resume
-from truestep.run.own_code import script_name
-from truestep.run.secrets import SALT, RunSecretsHider
+from truestep.run.restart_detection import LauncherJob, launcher_job
+from truestep.run.secret_hashes import SALT, RunSecretsHider
+from truestep.run.user_source_files import script_name
 
 SCHEMA_VERSION = 1
 CONFIG = "config.json"

@@ -4,11 +4,11 @@
 import math
 from typing import Any, Literal, NoReturn, SupportsFloat
 
-from truestep.core.calls import raises_option_errors
+from truestep.core.argument_errors import raises_option_errors
 from truestep.core.errors import OptionError, check_choice, check_number
-from truestep.core.frames import warn_user
-from truestep.core.held import HelpfulAttributes
-from truestep.core.wording import number_text
+from truestep.core.missing_attribute_hints import HelpfulAttributes
+from truestep.core.text_formatting import number_text
+from truestep.core.user_frames import warn_user
 
 
 class EarlyStopping(HelpfulAttributes):

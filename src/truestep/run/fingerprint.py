@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from truestep.core.accelerator import gpu_name_and_versions
-from truestep.core.command_words import hide_command_secrets, split_command_options
+from truestep.core.command_line_redaction import hide_command_secrets, split_command_options
+from truestep.core.device_specific import gpu_name_and_versions
 from truestep.core.secret_values import Hide
-from truestep.engine.choices import Choice
-from truestep.run.own_code import CODE_OF_PROCESS, compare_own_code, path_of_main_script
+from truestep.engine.automatic_choice import Choice
+from truestep.run.user_source_files import CODE_OF_PROCESS, compare_own_code, path_of_main_script
 
 EXACT = "bit-identical"
 ROUNDED = "the same samples and random numbers with other rounding"

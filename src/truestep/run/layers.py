@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from truestep.core.files import open_regular_file, replacing_file
+from truestep.core.atomic_files import open_regular_file, replacing_file
 from truestep.engine.parts import LearnerParts
 from truestep.model.layers.findings import LayerFinding, Look, layer_numbers_for_json
 from truestep.model.layers.interval import SHARE, Every

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import (
+from truestep.core.device_specific import (
     AsyncHostCopy,
     has_async_tensor,
     move_to_one_device,
@@ -25,15 +25,15 @@ from truestep.core.accelerator import (
 from truestep.core.errors import RunDirectoryError
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import DeferredGradientNorm, Update, read_gradient_norms
-from truestep.report.history import (
+from truestep.report.media import MediaFileEntry
+from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
+from truestep.report.metrics_rollback import (
     NOTHING,
     MetricsPrefixMark,
     is_kept_metrics_file,
     remove_unneeded_metrics_copies,
     truncate_metrics_to_mark,
 )
-from truestep.report.media import MediaFileEntry
-from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
 from truestep.run.media.folder import remove_unlisted_media
 from truestep.run.metrics_window import LearnerLogWindow, read_log_windows
 from truestep.run.trackers.hub import Trackers

@@ -10,19 +10,19 @@ from typing import Any
 
 from truestep.core.call_site import leaves_loop_by_statement
 from truestep.core.errors import DataError, OptionError
-from truestep.core.leaving import describe_traceback, trace_leaving_loop
-from truestep.engine.data.held_files import HeldFile, reinspect_file
-from truestep.engine.data.source import BatchWithOrigin
+from truestep.core.loop_exit_exception import describe_traceback, trace_leaving_loop
+from truestep.engine.data.batch_source import BatchWithOrigin
+from truestep.engine.data.open_file_changes import HeldFile, reinspect_file
 from truestep.run.cursor import RunCursor
 from truestep.run.device import RunCudnnTuner
-from truestep.run.ended_loop import LoopEndingExceptionRecorder
-from truestep.run.epoch_never_moves import refuse_loop_by_unmoving_epoch
-from truestep.run.left_body import reason_body_was_left
+from truestep.run.interrupted_body_check import reason_body_was_left
+from truestep.run.loop_end_record import LoopEndingExceptionRecorder
 from truestep.run.notebook import is_interactive_session
-from truestep.run.rank_data import RankDataComparison
+from truestep.run.rank_read_check import RankDataComparison
 from truestep.run.session import RunSession
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
+from truestep.run.stuck_epoch_check import refuse_loop_by_unmoving_epoch
 
 PASS_ENDED = (
     "this pass of run.batches has ended, and next() asks for a batch more. Write for batch in run.batches(source): within "
@@ -160,7 +160,7 @@ class RunLoop:
         self._session.pass_begun(stream, leads=leads)
         self._warn_of_one_time_source(stream)
         if stream.limit is None and stream.source.why_endless:
-            from truestep.run.endless_pass import warn_of_endless_pass  # data seldom has no end
+            from truestep.run.endless_pass_warning import warn_of_endless_pass  # data seldom has no end
 
             warn_of_endless_pass(self._run, stream)
         if leads:
@@ -182,23 +182,23 @@ class RunLoop:
             )
 
     def _check_lists_unchanged(self, stream: StreamCursor, *, whole: bool = False) -> None:
-        from truestep.run.changing_data import check_lists_unchanged  # most data is no list
+        from truestep.run.data_change_warnings import check_lists_unchanged  # most data is no list
 
         check_lists_unchanged(self._run, stream, whole=whole)
 
     def _check_written_data(self, stream: StreamCursor) -> None:
         if self._written is None:
-            from truestep.run.written_data import OverwrittenDataWatcher  # only once there is a pass
+            from truestep.run.data_write_check import OverwrittenDataWatcher  # only once there is a pass
 
             self._written = OverwrittenDataWatcher(self._run)
         self._written.pass_over(stream)
 
     def _check_loop_variables(self, stream: StreamCursor) -> None:
         if self._watched is None:
-            from truestep.run.counted_by_hand import ManualLoopCounterCheck  # only once there is a loop
-            from truestep.run.kept_graphs import RetainedGraphWatcher
-            from truestep.run.plain_variables import UntrackedVariableWatcher
-            from truestep.run.unkept_variables import UntrackedStateWatcher
+            from truestep.run.graph_leak_check import RetainedGraphWatcher
+            from truestep.run.manual_batch_counting import ManualLoopCounterCheck  # only once there is a loop
+            from truestep.run.unsaved_loop_objects import UntrackedStateWatcher
+            from truestep.run.unsaved_loop_variables import UntrackedVariableWatcher
 
             self._watched = (
                 UntrackedStateWatcher(self._run),

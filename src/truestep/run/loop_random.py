@@ -13,7 +13,7 @@ from truestep.core.random_streams import (
     random_key,
     set_host_rng_states,
 )
-from truestep.engine.context import LearnerContext
+from truestep.engine.shared_context import LearnerContext
 from truestep.nn.seeds.seeded import seed_streams
 from truestep.run.cursor import RunCursor
 

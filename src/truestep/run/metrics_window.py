@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import has_async_tensor, send_to_device, to_float64
-from truestep.engine.means import Noted, deferred_mean_value, metric_means_as_numbers
+from truestep.core.device_specific import has_async_tensor, send_to_device, to_float64
+from truestep.engine.deferred_means import Noted, deferred_mean_value, metric_means_as_numbers
+from truestep.engine.loss_sums import LossTotals
 from truestep.engine.result import DeferredGradientNorm, Update
-from truestep.engine.sums import LossTotals
 from truestep.run.options import check_run_name
 
 MOST_NOTED = 64

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from truestep.core.secret_values import hide_secrets
-from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner
 from truestep.engine.optimizers import OptimizerFactory
 from truestep.engine.options import LearnerOptions, Modules
 from truestep.engine.policy import NonFinite
+from truestep.engine.shared_context import LearnerContext
 from truestep.model.layers.interval import Every
 from truestep.run.agreement import RankAgreement
 from truestep.run.device import choose_run_device
@@ -29,10 +29,10 @@ from truestep.run.directory import (
 )
 from truestep.run.loop import RunLoop
 from truestep.run.options import Resume, Saving, StrategyName, check_run_directory, config_as_json_values
-from truestep.run.owner import take_over_run_directory
+from truestep.run.owning_process import take_over_run_directory
+from truestep.run.process_group_setup import join_run_ranks
 from truestep.run.session import RunSession
 from truestep.run.state import RunState
-from truestep.run.together import join_run_ranks
 
 
 def join_run(

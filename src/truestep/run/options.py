@@ -14,9 +14,9 @@ from torch import Tensor
 
 from truestep.core.errors import NO_GUESS, OptionError, check_choice, check_number
 from truestep.core.guidance import guidance, guidance_by_name
-from truestep.core.metric_names import missing_best_mode_message
-from truestep.core.system import UNCATCHABLE_SIGNALS
-from truestep.core.wording import a_type, keyword_text, plural
+from truestep.core.metric_direction import missing_best_mode_message
+from truestep.core.os_specific import UNCATCHABLE_SIGNALS
+from truestep.core.text_formatting import a_type, keyword_text, plural
 from truestep.engine.policy import NON_FINITE
 from truestep.mirror.address import SCHEMES
 from truestep.model.layers.interval import check_look_interval
@@ -24,7 +24,7 @@ from truestep.report.metrics import is_metric_name
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Retention
-    from truestep.engine.context import LearnerContext
+    from truestep.engine.shared_context import LearnerContext
 
 StrategyName = Literal["auto", "single", "ddp", "fsdp"]
 Resume = Literal["auto", "never", "must", "anew", "edited"]

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, Self
 
 from truestep.core.call_site import is_call_result_discarded
 from truestep.core.errors import OptionError
-from truestep.engine.data.source import BatchWithOrigin
+from truestep.engine.data.batch_source import BatchWithOrigin
 
 
 class PassBatchReader:

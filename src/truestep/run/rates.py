@@ -6,7 +6,7 @@ from typing import NamedTuple
 from torch.optim.lr_scheduler import MultiStepLR
 
 from truestep.core.schedule_units import schedule_climbs_again, schedule_ends_after
-from truestep.core.wording import number_text, plural
+from truestep.core.text_formatting import number_text, plural
 from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
 from truestep.run.cursor import RunCursor

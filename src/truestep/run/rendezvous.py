@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
 from truestep.core.errors import OptionError
-from truestep.engine.processes.asking import ask_rank_store
-from truestep.run.ranks import LaunchedRank
+from truestep.engine.processes.store_requests import ask_rank_store
+from truestep.run.rank_environment import LaunchedRank
 
 START_SECONDS = 600.0
 """How long ranks wait for one that was started late."""

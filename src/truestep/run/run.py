@@ -9,37 +9,38 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 
-from truestep.core.called_values import refuse_property_calls
-from truestep.core.calls import methods_raise_option_errors, raises_option_errors
+from truestep.core.argument_errors import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import DataError
-from truestep.core.frames import running_user_lines
-from truestep.core.held import NeverPickled, NotIterableObject, SealedAttributes
-from truestep.core.metric_names import MEASURED
+from truestep.core.metric_direction import MEASURED
+from truestep.core.missing_attribute_hints import NeverPickled, NotIterableObject, SealedAttributes
+from truestep.core.property_call_errors import refuse_property_calls
 from truestep.core.random_streams import random_key
-from truestep.core.results import RenderableType, Shown, facts_table
+from truestep.core.result_display import RenderableType, Shown, facts_table
 from truestep.core.schedule_units import ScheduleFactory
+from truestep.core.text_formatting import keyword_text, number_text
+from truestep.core.user_frames import running_user_lines
 from truestep.core.weak import weak_method_callback
-from truestep.core.wording import keyword_text, number_text
-from truestep.engine.averages import EMA
+from truestep.engine.automatic_choice import Choice, Choices
 from truestep.engine.buffer_rules import BufferRule
-from truestep.engine.choices import Choice, Choices
 from truestep.engine.clipping import Clip
 from truestep.engine.data import BatchSource, DataOptions
 from truestep.engine.data.options import DataKeywords
+from truestep.engine.moving_averages import EMA
 from truestep.engine.optimizers import OptimizerFactory
 from truestep.engine.options import LearnerOptions, Modules
 from truestep.engine.policy import NonFinite
 from truestep.engine.precision import precision_named
 from truestep.engine.precision.loss_scale import LossScale
-from truestep.engine.processes.shares import WHOLE
+from truestep.engine.processes.batch_row_shares import WHOLE
 from truestep.engine.splitting import MicroBatch
-from truestep.engine.untrained import refuse_untrained
+from truestep.engine.unstepped_parameters import refuse_untrained
 from truestep.mirror.address import mirror_address_of_run
 from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
-from truestep.run.made_late import label_for_run_data, refuse_creation_after_start, refuse_data_call_in_loop
+from truestep.run.data_call_errors import check_unpacked_batches, wrong_data_message
+from truestep.run.fixed_length_passes import check_loop_count
+from truestep.run.late_setup import label_for_run_data, refuse_creation_after_start, refuse_data_call_in_loop
 from truestep.run.media.kind import EncodedMedia
-from truestep.run.onward import check_loop_count
 from truestep.run.options import (
     Resume,
     Saving,
@@ -54,7 +55,6 @@ from truestep.run.pass_batches import Batches, RemainingLoopNumbers
 from truestep.run.screen import RunConsole
 from truestep.run.trackers.tracker import Tracker
 from truestep.run.user_state import check_run_state_kind
-from truestep.run.wrong_calls import check_unpacked_batches, wrong_data_message
 
 if TYPE_CHECKING:
     from truestep.engine.learner import Learner
@@ -231,7 +231,7 @@ class Run(SealedAttributes, NotIterableObject, NeverPickled, Shown):
         `batch_size` is the global batch: a hyper-parameter, not what fits into memory.
         """
         from truestep.engine.data import open_source
-        from truestep.run.readers import note_data_choices
+        from truestep.run.run_documents import note_data_choices
 
         cursor, world, given = self.cursor, self.context.world, DataOptions.of(options)
         if self.session.end.endings.watching:
@@ -336,7 +336,7 @@ class Run(SealedAttributes, NotIterableObject, NeverPickled, Shown):
             media = {name: value for name, value in values.items() if isinstance(value, EncodedMedia)}
             numbers = logged_numbers({name: value for name, value in values.items() if name not in media})
         if not self._shared.agreement.is_alone:
-            from truestep.run.logged_alike import check_logged_equal_on_ranks
+            from truestep.run.rank_log_check import check_logged_equal_on_ranks
 
             check_logged_equal_on_ranks(self._shared, numbers, media)
         if has_new:
@@ -431,7 +431,7 @@ class Run(SealedAttributes, NotIterableObject, NeverPickled, Shown):
         )
 
     def __rich__(self) -> RenderableType:
-        from truestep.run.announcements import run_position_text
+        from truestep.run.start_messages import run_position_text
 
         newest = self.logbook.newest.items()
         logged = [

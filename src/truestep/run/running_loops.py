@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
-from truestep.core.frames import innermost_user_frame
-from truestep.core.written_source import Loop, enclosing_loops
+from truestep.core.source_lookup import Loop, enclosing_loops
+from truestep.core.user_frames import innermost_user_frame
 from truestep.run.state import RunState
 
 

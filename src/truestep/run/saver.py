@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryError, TruestepError
 from truestep.doctor.runtime.operations import without_watched_operations
-from truestep.engine.memory import release_spent_gradients
+from truestep.engine.out_of_memory import release_spent_gradients
 from truestep.engine.state import load_learner_state
-from truestep.report.history import NOTHING
+from truestep.report.metrics_rollback import NOTHING
 from truestep.run import snapshot
-from truestep.run.announcements import ResumedRunStart
-from truestep.run.due import DueSaveChecker, LastSavedPosition
-from truestep.run.kept_settings import restore_secrets_from_code
-from truestep.run.reading import Choose, Found, Read, SharedCheckpointReading, read_checkpoint_alone
-from truestep.run.run_store import RunStore, metrics_marks_of_checkpoints
+from truestep.run.checkpoint_reading import (
+    Choose,
+    Found,
+    Read,
+    SharedCheckpointReading,
+    read_checkpoint_alone,
+)
+from truestep.run.run_checkpoints import RunStore, metrics_marks_of_checkpoints
+from truestep.run.save_schedule import DueSaveChecker, LastSavedPosition
+from truestep.run.settings_without_secrets import restore_secrets_from_code
 from truestep.run.signals import StopSignalListener
+from truestep.run.start_messages import ResumedRunStart
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
 from truestep.run.tracking import tracked_sizes

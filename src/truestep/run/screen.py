@@ -3,7 +3,7 @@
 
 import sys
 
-from truestep.core.wording import printable_text
+from truestep.core.text_formatting import printable_text
 from truestep.run.progress import Progress
 
 

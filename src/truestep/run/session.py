@@ -7,42 +7,42 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from truestep.core.files import remove_unfinished_files
+from truestep.core.atomic_files import remove_unfinished_files
 from truestep.core.forks import undo_in_children
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
 from truestep.model.layers.interval import Every
 from truestep.run.agreement import LoopRequests
-from truestep.run.announcements import nothing_left_to_do_message, run_start_messages
-from truestep.run.beside import ManualTorchCallWatcher
+from truestep.run.bypassed_learner_check import ManualTorchCallWatcher
 from truestep.run.directory import write_run_config
-from truestep.run.end import RunEnd
-from truestep.run.endings import add_explanation_note
-from truestep.run.first_steps import FirstStepsDoctor
+from truestep.run.evaluation_mode_check import TrainingModeEvaluationWatcher
+from truestep.run.first_steps_watch import FirstStepsDoctor
+from truestep.run.fixed_length_passes import STEPS
 from truestep.run.layers import RunLayerWatch
-from truestep.run.likeness import (
+from truestep.run.loop_end_detection import add_explanation_note
+from truestep.run.media.folder import write_media_files
+from truestep.run.media.kind import EncodedMedia
+from truestep.run.owning_process import HOLDERS, refuse_later_process_group, take_over_run_directory
+from truestep.run.partial_evaluation_check import PartialEvaluationWatcher
+from truestep.run.premade_model_check import ModelsBeforeSeeding
+from truestep.run.rank_consistency import (
     check_switches_equal_on_ranks,
     refuse_ranks_that_differ,
     run_optimizer_options,
     share_run_weights,
 )
-from truestep.run.made_before import ModelsBeforeSeeding
-from truestep.run.measured_in_part import PartialEvaluationWatcher
-from truestep.run.measured_in_training_mode import TrainingModeEvaluationWatcher
-from truestep.run.media.folder import write_media_files
-from truestep.run.media.kind import EncodedMedia
-from truestep.run.moments import ResumableMoments, refuse_updates_in_other_thread
-from truestep.run.omissions import TrainingOmissionWatcher
-from truestep.run.onward import STEPS
-from truestep.run.owner import HOLDERS, refuse_later_process_group, take_over_run_directory
-from truestep.run.passed_over import SkippedBatchDetector
 from truestep.run.rates import LearningRateWatcher
-from truestep.run.readers import write_run_environment, write_run_report
+from truestep.run.run_documents import write_run_environment, write_run_report
+from truestep.run.run_end import RunEnd
+from truestep.run.save_points import ResumableMoments, refuse_updates_in_other_thread
 from truestep.run.saver import RunSaver
 from truestep.run.signals import StopSignalListener
+from truestep.run.skipped_batches_check import SkippedBatchDetector
+from truestep.run.start_messages import nothing_left_to_do_message, run_start_messages
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
 from truestep.run.tracking import tracked_sizes
+from truestep.run.training_omissions import TrainingOmissionWatcher
 
 
 class RunSession:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
-from truestep.core.system import STOPPING_SIGNALS
+from truestep.core.os_specific import STOPPING_SIGNALS
 
 _listening: "list[StopSignalListener]" = []
 """Those of all runs that are at work; the one whose loop began last is told first."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from truestep.checkpoints.boxes import PartOf
+from truestep.checkpoints.tensor_selection import PartOf
 from truestep.core.errors import CheckpointError, DataError, OptionError, names_hint
-from truestep.engine.data.same_data import refuse_differing_places
-from truestep.engine.divided_state import learner_parts_here
+from truestep.engine.data.rank_data_check import refuse_differing_places
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.shards import pieces_on_this_rank
+from truestep.engine.sharded_state import learner_parts_here
 from truestep.engine.state import (
     changed_learner_settings,
     changed_optimizer_options,
@@ -23,11 +23,11 @@ from truestep.engine.state import (
     use_given_optimizer_options,
 )
 from truestep.engine.update_keys import UpdateKeys
-from truestep.report.history import MetricsPrefixMark
+from truestep.report.metrics_rollback import MetricsPrefixMark
 from truestep.run.directory import START_ANEW, changed_settings_error
 from truestep.run.fingerprint import run_fingerprint
-from truestep.run.kept_settings import cursor_state_without_secrets, learner_state_without_secrets
-from truestep.run.likeness import (
+from truestep.run.loop_random import loop_random_state
+from truestep.run.rank_consistency import (
     are_run_weights_finite,
     check_extra_states_equal,
     check_switches_equal_on_ranks,
@@ -39,8 +39,8 @@ from truestep.run.likeness import (
     run_weight_sums,
     tracked_state_marks,
 )
-from truestep.run.loop_random import loop_random_state
-from truestep.run.rank_data import read_places_by_label
+from truestep.run.rank_read_check import read_places_by_label
+from truestep.run.settings_without_secrets import cursor_state_without_secrets, learner_state_without_secrets
 from truestep.run.state import RunState
 from truestep.run.user_state import (
     check_run_state,

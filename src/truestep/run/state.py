@@ -9,18 +9,18 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from truestep.checkpoints.retention import Retention
-from truestep.core.frames import running_user_lines
 from truestep.core.secret_values import hide_secrets
-from truestep.engine.context import LearnerContext
+from truestep.core.user_frames import running_user_lines
+from truestep.engine.shared_context import LearnerContext
 from truestep.mirror.address import lease_seconds
 from truestep.run.agreement import RankAgreement
 from truestep.run.cursor import RunCursor
 from truestep.run.logbook import RunLogbook
 from truestep.run.loop_random import LoopRandomGenerators
 from truestep.run.options import Resume, Saving
-from truestep.run.owner import RunOwner
+from truestep.run.owning_process import RunOwner
 from truestep.run.screen import RunConsole
-from truestep.run.secrets import RunSecretsHider
+from truestep.run.secret_hashes import RunSecretsHider
 from truestep.run.trackers.hub import Trackers
 from truestep.run.trackers.tracker import Tracker, Tracking
 from truestep.run.tracking import TrackedObjects

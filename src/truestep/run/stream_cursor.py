@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 from truestep.core.errors import DataError
 from truestep.engine.data import BatchSource
-from truestep.engine.data.held_files import file_sizes_by_name
-from truestep.engine.data.source import BatchWithOrigin
-from truestep.run.onward import ContinuousPasses
+from truestep.engine.data.batch_source import BatchWithOrigin
+from truestep.engine.data.open_file_changes import file_sizes_by_name
+from truestep.run.fixed_length_passes import ContinuousPasses
 from truestep.run.pass_batches import PassBatchReader
 
 _PLACE = ("number", "batch", "given", "passes", "finished", "beside", "crossed")  # kept by their names

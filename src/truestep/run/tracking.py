@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from truestep.checkpoints.differences import compare_weight_names
+from truestep.checkpoints.weight_mismatches import compare_weight_names
 from truestep.core.errors import CheckpointError, OptionError, names_hint
-from truestep.core.wording import a_type, bytes_text, keyword_text
-from truestep.engine.context import LearnerContext
+from truestep.core.text_formatting import a_type, bytes_text, keyword_text
 from truestep.engine.data import BatchSource
 from truestep.engine.learner import Learner
 from truestep.engine.parts import LearnerParts
+from truestep.engine.shared_context import LearnerContext
 from truestep.run.options import check_run_name
 from truestep.run.user_state import check_run_state_value, decode_run_state, encode_run_state, run_state_bytes
 

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
-from truestep.checkpoints.memory import tensor_memoryview
-from truestep.checkpoints.regions import why_tensor_cannot_be_saved
-from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
+from truestep.checkpoints.shared_memory_regions import why_tensor_cannot_be_saved
+from truestep.checkpoints.state_codec import ADVICE, MAX_INTEGER_BITS
+from truestep.checkpoints.tensor_memory_view import tensor_memoryview
 from truestep.core.errors import NO_GUESS, CheckpointError
+from truestep.core.state_trees import tree_leaves
 from truestep.core.tensor_bytes import tensor_version
-from truestep.core.trees import tree_leaves
+from truestep.core.text_formatting import a_type
 from truestep.core.weak import WeakIdentity
-from truestep.core.wording import a_type
 
 MAX_DEPTH = 30  # a checkpoint takes 100, of which a run and the objects that it tracks need some
 

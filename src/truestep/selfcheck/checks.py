@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import truestep as ts
 from truestep.checkpoints import CheckpointStore
-from truestep.core.accelerator import (
+from truestep.core.device_specific import (
     is_async_device,
     is_cpu_device,
     num_cuda_devices,

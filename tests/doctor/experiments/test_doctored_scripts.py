@@ -12,7 +12,7 @@ from doctor.experiments.test_relations import watched
 from support import warm
 
 from truestep.doctor.catalogue import checks
-from truestep.doctor.experiments.telling import experiment_report_lines
+from truestep.doctor.experiments.experiment_report import experiment_report_lines
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 from truestep.doctor.selection import CheckSelection
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from truestep.doctor.experiments.figures import printed_figures
+from truestep.doctor.experiments.printed_figures import printed_figures
 
 
 def values(output):

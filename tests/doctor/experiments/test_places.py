@@ -279,7 +279,7 @@ WHY_NOT = {
     "a step that is a run's own": (
         "a ts.Run trains here, whose updates are not tried out; ts.relations(loss, batch, trains=net) tries the loss",
         """
-    from truestep.instrument.steps import step_optimizer
+    from truestep.instrument.step_listeners import step_optimizer
     for x, y in loader:
         for each, gradient in zip(net.parameters(), torch.autograd.grad(loss_of(x, y), [*net.parameters()])):
             each.grad = gradient

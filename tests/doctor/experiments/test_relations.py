@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from truestep.doctor.catalogue import checks
-from truestep.doctor.forks.obstacles import why_no_fork
+from truestep.doctor.forks.fork_obstacles import why_no_fork
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.relations.relation import ExperimentRelation
 from truestep.doctor.runtime.watch import Watch, WatchOptions

@@ -3,7 +3,7 @@
 
 import torch
 
-from truestep.doctor.experiments.sight import DataFlowTracker
+from truestep.doctor.experiments.batch_leaf_usage import DataFlowTracker
 from truestep.doctor.relations.examples import find_examples
 
 

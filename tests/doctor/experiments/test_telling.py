@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from truestep.doctor.experiments.telling import experiment_report_lines
+from truestep.doctor.experiments.experiment_report import experiment_report_lines
 
 
 @pytest.mark.parametrize(

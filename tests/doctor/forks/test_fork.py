@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import nn
 
-from truestep.doctor.forks import obstacles
+from truestep.doctor.forks import fork_obstacles
 from truestep.doctor.forks.fork import run_in_sealed_child
-from truestep.doctor.forks.obstacles import why_no_fork
+from truestep.doctor.forks.fork_obstacles import why_no_fork
 
 pytestmark = pytest.mark.skipif(why_no_fork() is not None, reason=f"no child is forked here: {why_no_fork()}")
 
@@ -93,7 +93,7 @@ def test_however_a_child_ends_there_is_a_plain_line_for_it(end):
 
 
 def test_a_child_that_fills_memory_ends_before_others_suffer(monkeypatch):
-    monkeypatch.setattr(obstacles, "free_memory_bytes", lambda: 600 << 20)
+    monkeypatch.setattr(fork_obstacles, "free_memory_bytes", lambda: 600 << 20)
     from truestep.doctor.forks import child
 
     monkeypatch.setattr(child, "free_memory_bytes", lambda: 600 << 20)

@@ -22,7 +22,7 @@ import torch
 from doctor.experiments.test_relations import pytestmark as needs_forks
 
 from truestep.doctor.forks.fork import run_in_sealed_child
-from truestep.doctor.forks.kept_files import InMemoryFiles
+from truestep.doctor.forks.in_memory_files import InMemoryFiles
 from truestep.doctor.forks.native_writers import (
     find_modules_to_patch,
     redirect_library_writes,

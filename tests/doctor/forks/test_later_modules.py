@@ -7,7 +7,7 @@ import types
 import pytest
 
 from truestep.doctor.forks.fork import run_in_sealed_child
-from truestep.doctor.forks.obstacles import why_no_fork
+from truestep.doctor.forks.fork_obstacles import why_no_fork
 from truestep.doctor.runtime import wrapping
 
 pytestmark = pytest.mark.skipif(why_no_fork() is not None, reason=f"no child is forked here: {why_no_fork()}")

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from truestep.doctor.forks.fork import run_in_sealed_child
-from truestep.doctor.forks.obstacles import why_no_fork
+from truestep.doctor.forks.fork_obstacles import why_no_fork
 
 from .attacks import ATTACKS, REFUSED, call
 

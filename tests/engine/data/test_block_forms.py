@@ -12,8 +12,8 @@ from torch.utils.data import Dataset, IterableDataset
 import truestep as ts
 from truestep.core.errors import DataError
 from truestep.engine.data import DataOptions, open_source
-from truestep.engine.data.block_forms import data_block_sizes
-from truestep.engine.processes.shares import RankShare
+from truestep.engine.data.shard_detection import data_block_sizes
+from truestep.engine.processes.batch_row_shares import RankShare
 
 
 class OfRank(IterableDataset):

@@ -15,7 +15,7 @@ import truestep as ts
 from truestep.core.errors import DataError, OptionError
 from truestep.engine.data import BlockShuffle, DataOptions, open_source
 from truestep.engine.data.blocks import BlockShuffledSamples
-from truestep.engine.processes.shares import RankShare
+from truestep.engine.processes.batch_row_shares import RankShare
 
 
 class Sharded(Dataset):

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from truestep.core.errors import DataError
-from truestep.engine.data import DataOptions, numbers, open_source
-from truestep.engine.data.draws import WeightedSamples
-from truestep.engine.data.numbers import SampleNumbers
-from truestep.engine.data.ordering import choose_batch_order, describe_data_options
+from truestep.engine.data import DataOptions, open_source, per_sample_numbers
+from truestep.engine.data.order_construction import choose_batch_order, describe_data_options
+from truestep.engine.data.per_sample_numbers import SampleNumbers
+from truestep.engine.data.sample_draws import WeightedSamples
 
 
 def test_samples_come_as_often_as_their_weights_say():
@@ -78,7 +78,7 @@ def kinds_of_numbers(values, folder):
 def test_numbers_read_in_pieces_draw_what_they_draw_at_once(piece, monkeypatch, tmp_path):
     values = np.random.default_rng(1).integers(0, 9, 100) / 4  # exact in every form
     sums = np.cumsum(values)
-    monkeypatch.setattr(numbers, "PIECE", piece)
+    monkeypatch.setattr(per_sample_numbers, "PIECE", piece)
     digests = set()
     for kind, given in kinds_of_numbers(values.tolist(), tmp_path).items():
         read = SampleNumbers("weights", given).check_one_per_sample(100)
@@ -91,7 +91,7 @@ def test_numbers_read_in_pieces_draw_what_they_draw_at_once(piece, monkeypatch, 
 
 def test_sums_of_weights_are_those_of_one_sum_to_the_last_bit(monkeypatch):
     values = np.random.default_rng(2).random(1000)
-    monkeypatch.setattr(numbers, "PIECE", 64)
+    monkeypatch.setattr(per_sample_numbers, "PIECE", 64)
     assert (
         WeightedSamples(SampleNumbers("weights", values), 0)._cumulative.tolist()
         == np.cumsum(values).tolist()

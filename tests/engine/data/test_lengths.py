@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truestep.core.errors import DataError
-from truestep.engine.data import ByLength, DataOptions, by_length, numbers, open_source
+from truestep.engine.data import ByLength, DataOptions, by_length, open_source, per_sample_numbers
 from truestep.engine.data.keys import derive_sample_key, sample_keys_at
-from truestep.engine.data.ordering import choose_batch_order
+from truestep.engine.data.order_construction import choose_batch_order
 from truestep.engine.data.permutation import SamplePermutation
 
 
@@ -149,7 +149,7 @@ def test_the_order_is_that_of_one_sort_of_all_samples(
     wanted = ByLength(lengths=np.asarray(lengths), max_tokens=max_tokens, mix=mix)
     options = DataOptions(batch_size=batch_size, by_length=wanted, shuffle=shuffle, drop_last=drop_last)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (numbers, by_length):
+        for module in (per_sample_numbers, by_length):
             patch.setattr(module, "PIECE", piece)
         order = choose_batch_order(len(lengths), options, seed)
         found = [request.indices.tolist() for request in order.requests(epoch, 0)]

@@ -21,8 +21,8 @@ from torch.utils.data import (
 
 from truestep.core.errors import DataError, OptionError
 from truestep.engine.data import DataOptions, open_source
-from truestep.engine.data.mistaken import mistaken_data_message
-from truestep.engine.processes.shares import RankShare
+from truestep.engine.data.unsupported_data_hints import mistaken_data_message
+from truestep.engine.processes.batch_row_shares import RankShare
 
 
 class Streaming(IterableDataset):

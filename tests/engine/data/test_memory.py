@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.data import Subset, TensorDataset
 
 from truestep.core.errors import DataError, OptionError
-from truestep.engine.data import ByLength, DataOptions, memory, open_source
+from truestep.engine.data import ByLength, DataOptions, in_memory_tensors, open_source
 
 
 class Pair(NamedTuple):
@@ -61,7 +61,7 @@ def test_a_batch_has_the_structure_of_the_data(data, expected):
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("rows_at_once", [1, 7, 10**6])
 def test_batches_are_the_rows_of_the_order(shuffle, rows_at_once, monkeypatch):
-    monkeypatch.setattr(memory, "BYTES_AT_ONCE", 8 * rows_at_once)
+    monkeypatch.setattr(in_memory_tensors, "BYTES_AT_ONCE", 8 * rows_at_once)
     data = torch.arange(23)
     batches = list(opened(data, shuffle=shuffle).batches(0))
     assert [len(batch) for batch in batches] == [4, 4, 4, 4, 4, 3]

@@ -8,8 +8,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import truestep as ts
-from truestep.engine.data.mistaken import mistaken_data_message
 from truestep.engine.data.options import DataOptions
+from truestep.engine.data.unsupported_data_hints import mistaken_data_message
 
 ROWS = TensorDataset(torch.randn(8, 4), torch.zeros(8).long())
 

@@ -17,7 +17,7 @@ from support.streams import Buffered
 import truestep as ts
 from truestep.core.errors import DataError, OptionError
 from truestep.engine.data import DataOptions, mixture_order, open_source
-from truestep.engine.processes.shares import RankShare
+from truestep.engine.processes.batch_row_shares import RankShare
 
 
 class ByNumber(torch.utils.data.Dataset):

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truestep.core.system import open_descriptors
+from truestep.core.os_specific import open_descriptors
 from truestep.engine.data import DataOptions, open_source
-from truestep.engine.data.parcel import MANY, PackedBatch, pack_batch, unpack_batch
+from truestep.engine.data.packed_tensors import MANY, PackedBatch, pack_batch, unpack_batch
 
 DTYPES = (
     *(torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.complex128),

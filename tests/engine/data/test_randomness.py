@@ -13,7 +13,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 import truestep as ts
 from truestep.core.errors import DataError
 from truestep.engine.data import DataOptions, generators, open_source
-from truestep.engine.data.search import find_sample_generators
+from truestep.engine.data.generator_search import find_sample_generators
 
 of_the_module = np.random.default_rng(5)
 

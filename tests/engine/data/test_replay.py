@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 from truestep.core.errors import DataError
 from truestep.engine.data import DataOptions, open_source
-from truestep.engine.data.read_digest import ReadRecord, digest_batch
+from truestep.engine.data.batch_digest import ReadRecord, digest_batch
 
 
 class Pair(NamedTuple):

@@ -11,13 +11,13 @@ from torch.utils.data import Dataset, IterableDataset
 import truestep as ts
 from truestep.core.errors import DataError
 from truestep.engine.data import DataOptions, open_source
-from truestep.engine.data.same_data import (
+from truestep.engine.data.rank_data_check import (
     ReadPlace,
     json_digest_number,
     refuse_other_data,
     refuse_other_reading,
 )
-from truestep.engine.processes.shares import RankShare
+from truestep.engine.processes.batch_row_shares import RankShare
 
 X = torch.randn(48, 3, generator=torch.Generator().manual_seed(0))
 

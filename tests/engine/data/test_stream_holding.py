@@ -13,9 +13,9 @@ import torch
 from support.streams import Buffered
 from torch.utils.data import IterableDataset
 
-from truestep.core.system import open_connections, redirect_all_to_devnull
-from truestep.engine.data import DataOptions, open_source, patience, stream_trial
-from truestep.engine.data.patience import WorkerPatience, WorkerWaitError
+from truestep.core.os_specific import open_connections, redirect_all_to_devnull
+from truestep.engine.data import DataOptions, open_source, stream_state_check, worker_timeouts
+from truestep.engine.data.worker_timeouts import WorkerPatience, WorkerWaitError
 
 SIZE = 60
 
@@ -154,7 +154,7 @@ def test_a_connection_that_was_closed_meanwhile_stands_for_no_other(tmp_path):
 def test_what_a_stream_holds_is_left_alone_and_its_trial_ends_soon(habit, monkeypatch):
     data = HABITS[habit]()
     if not isinstance(data, OfConnection):  # that is an error at once
-        monkeypatch.setattr(stream_trial, "QUIET", 0.3)
+        monkeypatch.setattr(stream_state_check, "QUIET", 0.3)
     source = opened(data)
     reading = source.batches(0)
     found = [next(reading) for _ in range(9)]
@@ -179,7 +179,7 @@ def test_what_a_stream_holds_is_left_alone_and_its_trial_ends_soon(habit, monkey
 
 
 def test_the_run_is_told_once_that_a_trial_was_ended(monkeypatch):
-    monkeypatch.setattr(stream_trial, "QUIET", 0.3)
+    monkeypatch.setattr(stream_state_check, "QUIET", 0.3)
     source = opened(OfLock(threading.Lock))
     with pytest.warns(
         UserWarning, match=r"counts as one without a state.*let go of locks before each yield"
@@ -242,8 +242,8 @@ def test_a_state_that_can_not_be_had_leaves_its_reason(state, why, num_workers):
 )  # fmt: skip
 def test_workers_are_waited_for_as_long_as_they_get_on(seen, ends, monkeypatch):
     clock, used = iter([0.0, *(at for at, _, _ in seen)]), iter(used for _, _, used in seen)
-    monkeypatch.setattr(patience.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(patience, "_process_cpu_seconds", lambda process: next(used))
+    monkeypatch.setattr(worker_timeouts.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(worker_timeouts, "_process_cpu_seconds", lambda process: next(used))
     waiting = WorkerPatience(5.0, 20.0)
     for _, place, _ in seen[:-1]:
         waiting.check([place], [1])

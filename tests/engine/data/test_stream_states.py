@@ -13,7 +13,7 @@ from support.streams import Buffered
 from torch.utils.data import IterableDataset
 
 from truestep.core.errors import DataError
-from truestep.core.wording import plural
+from truestep.core.text_formatting import plural
 from truestep.engine.data import DataOptions, open_source, stream_reader
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from truestep.core.accelerator import CopyStream
+from truestep.core.device_specific import CopyStream
 from truestep.engine.data import transfer
 
 

@@ -12,7 +12,7 @@ from torch import nn
 import truestep as ts
 from truestep.engine.precision import APEX_LEVELS, MODES, precision_named
 from truestep.engine.precision.loss_scale import LossScale, Scaler
-from truestep.engine.precision.weights import cast_weights
+from truestep.engine.precision.weight_casting import cast_weights
 
 ALL = sorted(MODES)
 SCALED = [name for name in ALL if MODES[name].loss_scaling]

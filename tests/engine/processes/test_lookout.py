@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from truestep.engine.processes import lookout, notes
-from truestep.engine.processes.compiles import announce_compiles
-from truestep.engine.processes.left_loop import LeftLoop
-from truestep.engine.processes.notes import RankNotes
+from truestep.engine.processes import rank_liveness, store_notes
+from truestep.engine.processes.compile_waiting import announce_compiles
+from truestep.engine.processes.loop_end_cause import LeftLoop
+from truestep.engine.processes.store_notes import RankNotes
 
 TIMEOUT, MEETING = 20.0, 7
 
@@ -21,7 +21,7 @@ TIMEOUT, MEETING = 20.0, 7
 def ranks(monkeypatch):
     """Three ranks' notes in one store, and a clock of our own that stands still."""
     store, found = dist.HashStore(), [None] * 3
-    monkeypatch.setattr(notes.RankProcess, "trouble", None)
+    monkeypatch.setattr(store_notes.RankProcess, "trouble", None)
 
     def meet(rank):
         found[rank] = RankNotes(store, rank, 3)
@@ -32,7 +32,7 @@ def ranks(monkeypatch):
     for thread in threads:
         thread.join()
     clock = [0.0]
-    monkeypatch.setattr(lookout, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(rank_liveness, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     return SimpleNamespace(notes=found, clock=clock)
 
 
@@ -47,7 +47,7 @@ def watch(ranks, size=3):
         notes=ranks.notes[0],
         ask=lambda question: question(),
     )
-    return lookout.RankLookout(world, "an update of 'net'", MEETING, ranks.clock[0])
+    return rank_liveness.RankLookout(world, "an update of 'net'", MEETING, ranks.clock[0])
 
 
 def looks(ranks, seconds, live):
@@ -136,7 +136,7 @@ def test_a_busy_rank_is_waited_for_as_long_as_it_lives(ranks):
 
 
 def test_a_busy_rank_renews_its_word_until_it_is_done(monkeypatch):
-    monkeypatch.setattr(lookout, "RENEWED_SECONDS", 0.001)
+    monkeypatch.setattr(rank_liveness, "RENEWED_SECONDS", 0.001)
     written, enough = [], threading.Event()
 
     def write(count):
@@ -144,7 +144,7 @@ def test_a_busy_rank_renews_its_word_until_it_is_done(monkeypatch):
         if count > 2:
             enough.set()
 
-    with lookout.rank_heartbeat(write):
+    with rank_liveness.rank_heartbeat(write):
         assert enough.wait(30)
     left = [thread for thread in threading.enumerate() if thread.name == "truestep-busy"]
     for thread in left:  # it is waited for as long as between two words, here a millisecond
@@ -200,8 +200,8 @@ def among(monkeypatch, size):
     monkeypatch.setattr(RankNotes, "_read_notes_of_all", lambda *_: [])  # nobody waits for the others here
     everybody = [RankNotes(store, rank, size) for rank in range(size)]
     monkeypatch.undo()
-    everybody[0].processes = [notes.RankProcess("elsewhere", rank, 0.0) for rank in range(size)]
-    monkeypatch.setattr(lookout, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    everybody[0].processes = [store_notes.RankProcess("elsewhere", rank, 0.0) for rank in range(size)]
+    monkeypatch.setattr(rank_liveness, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     return watch(SimpleNamespace(notes=everybody, clock=clock), size), clock, store, everybody
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truestep.engine import gradient_hooks
-from truestep.engine.processes.flat import FlatPiece, divide_into_pieces
-from truestep.engine.processes.notes import RankNotes
+from truestep.engine.processes.flat_tensors import FlatPiece, divide_into_pieces
+from truestep.engine.processes.store_notes import RankNotes
 from truestep.engine.strategies import buckets
 from truestep.engine.strategies.buckets import (
     BUCKET_BYTES,

@@ -13,7 +13,7 @@ from torch._utils import ExceptionWrapper
 
 from truestep.core.errors import OptionError, RankError
 from truestep.engine.processes import world as worlds
-from truestep.engine.processes.notes import RankProcess
+from truestep.engine.processes.store_notes import RankProcess
 from truestep.engine.processes.world import RankInWorld, World, WorldLinks
 
 
@@ -116,7 +116,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from truestep.engine.processes import asking
+from truestep.engine.processes import store_requests as asking
 from truestep.engine.processes.world import RankInWorld, World, WorldLinks
 
 store = dist.TCPStore("127.0.0.1", 0, 1, True, timeout=timedelta(seconds=1))

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.run import together
+from truestep.run import process_group_setup
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from support.card import Card
@@ -93,7 +93,10 @@ def learner_of(run, loss):
 
 
 def main(folder):
-    with Card(count=2) as card, patch.object(together, "collective_backend", lambda device: "gloo"):
+    with (
+        Card(count=2) as card,
+        patch.object(process_group_setup, "collective_backend", lambda device: "gloo"),
+    ):
         found = {"cuda": trained(folder, "cuda", card)}
     found["cpu"] = trained(folder, "cpu")
     torch.save(found, folder / f"{os.environ['RANK']}.pt")

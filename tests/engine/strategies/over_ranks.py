@@ -20,7 +20,7 @@ import truestep as ts
 from truestep.engine.processes.shards import gather_over_ranks
 from truestep.engine.processes.world import World
 from truestep.engine.strategies import totals
-from truestep.run import together as starting
+from truestep.run import process_group_setup as starting
 
 DOUBLE = torch.float64
 

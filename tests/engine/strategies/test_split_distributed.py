@@ -10,7 +10,7 @@ from support.ranks import on_ranks
 from support.split_over_ranks import DIVIDED, MORE_DIVIDED, PROGRAM, check, differences, program
 from torch import nn
 
-from truestep.engine.strategies.units import fsdp_blocks
+from truestep.engine.strategies.fsdp_units import fsdp_blocks
 
 
 def test_two_ranks_train_as_one_process_does(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from truestep.engine.strategies.statistics import share_rank_statistics, unshare_rank_statistics
+from truestep.engine.strategies.synchronized_batch_norm import share_rank_statistics, unshare_rank_statistics
 
 # what is reduced over one rank is its own
 ALONE = SimpleNamespace(

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from truestep.engine.strategies import units
-from truestep.engine.strategies.units import UnitContents
+from truestep.engine.strategies import fsdp_units
+from truestep.engine.strategies.fsdp_units import UnitContents
 
 
 def replaced_weight(unit):
@@ -59,14 +59,16 @@ def test_weights_of_ones_own_for_one_call_are_seen_in_that_call_alone():
 
 def test_a_unit_is_looked_through_once_and_again_when_it_was_refused(monkeypatch):
     looked = []
-    monkeypatch.setattr(units, "is_divided_over_ranks", lambda parameter: looked.append(parameter) or True)
+    monkeypatch.setattr(
+        fsdp_units, "is_divided_over_ranks", lambda parameter: looked.append(parameter) or True
+    )
     unit = nn.Linear(2, 2)
-    calls = units.FsdpUnitCalls(unit, None)
+    calls = fsdp_units.FsdpUnitCalls(unit, None)
     for _ in range(3):
         calls._refuse_other_weights(unit)
     assert len(looked) == 2
     unit.weight = nn.Parameter(torch.ones(2, 2))
-    monkeypatch.setattr(units, "is_divided_over_ranks", lambda parameter: parameter is unit.bias)
+    monkeypatch.setattr(fsdp_units, "is_divided_over_ranks", lambda parameter: parameter is unit.bias)
     for _ in range(2):
-        with pytest.raises(units.LossError, match="weight is called with another tensor"):
+        with pytest.raises(fsdp_units.LossError, match="weight is called with another tensor"):
             calls._refuse_other_weights(unit)

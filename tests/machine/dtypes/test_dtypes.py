@@ -17,8 +17,8 @@ from support import warm
 
 import truestep as ts
 from truestep.core.errors import OptionError
-from truestep.machine.dtypes import computing
-from truestep.machine.dtypes.numbers import numeric_limits_of_dtype
+from truestep.machine.dtypes import dtype_support
+from truestep.machine.dtypes.dtype_values import numeric_limits_of_dtype
 from truestep.machine.dtypes.report import onnx_dtype_names
 
 DTYPES = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -191,7 +191,7 @@ def test_one_card_of_each_model_is_asked(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: kind)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 3)
     monkeypatch.setattr(torch, "get_device_module", lambda device: module)
-    devices = computing.available_dtype_devices()
+    devices = dtype_support.available_dtype_devices()
     assert [(one.name, one.model, one.count) for one in devices] == [
         ("cpu", None, 1),
         ("cuda:0", "H200", 2),
@@ -201,7 +201,7 @@ def test_one_card_of_each_model_is_asked(monkeypatch):
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_the_screen_fits_also_with_a_card(report, width):
-    card = computing.DtypeDevice(name="cuda:0", model="NVIDIA H200", count=8)
+    card = dtype_support.DtypeDevice(name="cuda:0", model="NVIDIA H200", count=8)
     rows = [
         replace(
             row,

@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from truestep.machine.memory.holders import ReferrerPathFinder
+from truestep.machine.memory.object_holders import ReferrerPathFinder
 
 
 class Thing:
@@ -209,5 +209,5 @@ def test_an_object_whose_attributes_raise_is_no_obstacle(module):
 
 
 def test_a_search_without_time_says_so(monkeypatch):
-    monkeypatch.setattr("truestep.machine.memory.holders.MAX_SECONDS", -1.0)
+    monkeypatch.setattr("truestep.machine.memory.object_holders.MAX_SECONDS", -1.0)
     assert ReferrerPathFinder().paths_to(Thing()) == ("not found within -1 s",)

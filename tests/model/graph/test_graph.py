@@ -13,9 +13,9 @@ from torch import nn
 import truestep as ts
 from tests.support.scripted import scripted
 from truestep.model.calling import forward_arguments, map_forward_arguments
-from truestep.model.graph.rolling import GraphRepeatFolder
+from truestep.model.graph.graph_nodes import ModuleCall, nodes_of_member
+from truestep.model.graph.repeat_folding import GraphRepeatFolder
 from truestep.model.graph.tracing import trace_model
-from truestep.model.graph.tree import ModuleCall, nodes_of_member
 from truestep.model.summaries.memory import copy_model_with, to_meta_tensor, to_meta_tensor_except_lengths
 
 

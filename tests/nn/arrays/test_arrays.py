@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 import truestep as ts
 from truestep.core.errors import OptionError
-from truestep.nn.arrays.rounding import NUMPY, dtype_has_numbers
+from truestep.nn.arrays.dtype_conversion import NUMPY, dtype_has_numbers
 
 DTYPES = sorted({value for value in vars(torch).values() if isinstance(value, torch.dtype)}, key=str)
 FLOAT8 = [dtype for dtype in DTYPES if str(dtype).startswith("torch.float8")]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
-from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
+from truestep.engine.shared_context import LearnerContext
 
 SHAPES = st.lists(st.integers(1, 4), min_size=0, max_size=4).map(tuple)
 DTYPES = st.sampled_from([torch.float32, torch.float64])

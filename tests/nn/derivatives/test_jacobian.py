@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
-from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
+from truestep.engine.shared_context import LearnerContext
 
 SHAPES = st.lists(st.integers(1, 3), min_size=0, max_size=2).map(tuple)
 MODES = st.sampled_from(["auto", "forward", "reverse"])

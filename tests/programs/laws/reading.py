@@ -7,7 +7,7 @@ from programs.compose import Program
 from programs.laws.running import ViolationError
 
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import read_texts
+from truestep.doctor.linting import read_texts
 
 
 def findings_of(texts: dict[str, str]):

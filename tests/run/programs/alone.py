@@ -9,9 +9,9 @@ import torch.distributed as dist
 from torch import nn
 
 import truestep as ts
-from truestep.engine.processes import lookout
+from truestep.engine.processes import rank_liveness
 
-lookout.GRACE_SECONDS = 0.5
+rank_liveness.GRACE_SECONDS = 0.5
 what, folder = sys.argv[1], Path(sys.argv[2])
 divides = what.startswith("file")
 run = ts.Run(

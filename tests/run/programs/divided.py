@@ -22,9 +22,9 @@ from torch import nn
 
 import truestep as ts
 from truestep.checkpoints import Checkpoint
-from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.file_operations import CheckpointFiles
 from truestep.engine.processes.shards import gather_over_ranks, local_part
-from truestep.run.carried_parts import CheckpointPartSender
+from truestep.run.parts_via_rank_zero import CheckpointPartSender
 
 
 def watch_reading(dies):

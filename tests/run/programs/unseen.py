@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.engine.processes import notes
+from truestep.engine.processes import store_notes
 
 
-class Unseen(notes.RankProcess):
+class Unseen(store_notes.RankProcess):
     """What is another process is gone, once its file says so."""
 
     @property
@@ -25,7 +25,7 @@ class Unseen(notes.RankProcess):
 
 
 STOPPED = Path(sys.argv[1]) / "stopped"
-notes.RankProcess = Unseen
+store_notes.RankProcess = Unseen
 torch.set_num_threads(1)
 options = {"progress": False, "quiet": True, "doctor": False, "timeout_seconds": 90.0}
 with ts.Run(Path(sys.argv[1]) / "run", strategy="fsdp", **options) as run:

@@ -12,11 +12,11 @@ from itertools import groupby
 from typing import NamedTuple
 
 from truestep.core.charts.axes import ChartAxis, opposite_scale_axis, value_axis
+from truestep.core.charts.chart_script_data import DrawnCurve, chart_data
 from truestep.core.charts.curve import ChartCurve, ChartExtreme, ChartPoint
-from truestep.core.charts.drawn import DrawnCurve, chart_data
 from truestep.core.charts.marks import CurveMark, draw_marks
 from truestep.core.charts.markup import Html, html_data, html_tag
-from truestep.core.wording import number_text
+from truestep.core.text_formatting import number_text
 
 NEAR = 6  # of a drawing 1,000 wide: places no farther apart are one
 MARGIN = 1.5

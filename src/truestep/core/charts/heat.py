@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from truestep.core.charts.markup import Html, html_tag
-from truestep.core.wording import number_text
+from truestep.core.text_formatting import number_text
 
 MAX_COLUMNS = 64
 LEAST_OPACITY = 0.06

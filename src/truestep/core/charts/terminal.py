@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from truestep.core.charts.axes import ChartAxis, exact_linear_axis, value_axis
-from truestep.core.rich_names import Console, ConsoleOptions, Text
+from truestep.core.rich_imports import Console, ConsoleOptions, Text
 
 COLOURS = ("bright_blue", "dark_orange", "green3", "magenta", "cyan", "yellow")
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of a braille letter, by column and row

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.skip_reasons import ExperimentNotTriedError
 
 MOST_CHILDREN = 30  # at a place
 MOST_SECONDS = 20.0  # of all places

@@ -13,12 +13,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
-from truestep.doctor.experiments.going_on import ChildLife
-from truestep.doctor.experiments.loads import load_batches
+from truestep.doctor.experiments.in_process_child import ChildLife
+from truestep.doctor.experiments.load_replay import load_batches
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.forks.fork import ContinuingChild
 from truestep.doctor.relations.examples import Examples
-from truestep.doctor.runtime.frames import path_in_finding, watched_user_place
+from truestep.doctor.runtime.user_code_line import path_in_finding, watched_user_place
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
 NUM_BATCHES, NUM_BATCHES_WITHIN = 5, 24  # behind an epoch; within one, where scripts print at each tenth

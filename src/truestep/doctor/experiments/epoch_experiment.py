@@ -10,17 +10,17 @@ from typing import Any
 from torch.utils.data import BatchSampler
 
 from truestep.doctor.experiments.budget import ExperimentBudget
-from truestep.doctor.experiments.child_goes_on import outcome_of_child
+from truestep.doctor.experiments.child_continuation import outcome_of_child
 from truestep.doctor.experiments.epoch_child import NUM_BATCHES, NUM_BATCHES_WITHIN, EpochChild, EpochPlan
-from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
-from truestep.doctor.experiments.figures_within import BY_BATCHES, BY_EXAMPLES, FiguresWithinEpoch
-from truestep.doctor.experiments.loads import examples_handed_over, is_loaded_by_index
-from truestep.doctor.experiments.not_tried import (
+from truestep.doctor.experiments.epoch_progress_figures import BY_BATCHES, BY_EXAMPLES, FiguresWithinEpoch
+from truestep.doctor.experiments.load_replay import examples_handed_over, is_loaded_by_index
+from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.experiments.printed_figures import PrintedFigure, printed_figures
+from truestep.doctor.experiments.skip_reasons import (
     ExperimentNotTriedError,
     RelationNotApplicableError,
     why_child_raised,
 )
-from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
 
 _CALLED_MEAN = re.compile(r"\b(avg|average|mean)", re.IGNORECASE)

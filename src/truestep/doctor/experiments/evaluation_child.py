@@ -11,9 +11,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from truestep.doctor.experiments.draws_seen import RandomDrawDetector
-from truestep.doctor.experiments.going_on import ChildLife, unseen
-from truestep.doctor.experiments.loads import load_batches
+from truestep.doctor.experiments.in_process_child import ChildLife, unseen
+from truestep.doctor.experiments.load_replay import load_batches
+from truestep.doctor.experiments.random_draw_detection import RandomDrawDetector
 from truestep.doctor.forks.fork import ContinuingChild
 from truestep.doctor.runtime.wrapping import WatchWrappers
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from truestep.doctor.experiments.budget import ExperimentBudget
-from truestep.doctor.experiments.child_goes_on import outcome_of_child
+from truestep.doctor.experiments.child_continuation import outcome_of_child
 from truestep.doctor.experiments.evaluation_child import (
     LONGER_BY,
     EvaluationChange,
@@ -15,14 +15,14 @@ from truestep.doctor.experiments.evaluation_child import (
     EvaluationChild,
     EvaluationPlan,
 )
-from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
-from truestep.doctor.experiments.loads import has_uniform_batches
-from truestep.doctor.experiments.not_tried import (
+from truestep.doctor.experiments.load_replay import has_uniform_batches
+from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.experiments.printed_figures import PrintedFigure, printed_figures
+from truestep.doctor.experiments.skip_reasons import (
     ExperimentNotTriedError,
     RelationNotApplicableError,
     why_child_raised,
 )
-from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
 
 MOST_EXAMPLES = 20_000

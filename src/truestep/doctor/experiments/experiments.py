@@ -11,32 +11,32 @@ from truestep.core.random_streams import (
     preserve_torch_rng,
 )
 from truestep.doctor.check import Check
-from truestep.doctor.experiments.batch_at_use import DataUseChild, batch_at_use
 from truestep.doctor.experiments.budget import ExperimentBudget
-from truestep.doctor.experiments.child_goes_on import ChildGoesOn, outcome_of_child
-from truestep.doctor.experiments.course import TrainingProgress, num_prefetched_batches
+from truestep.doctor.experiments.child_continuation import ChildGoesOn, outcome_of_child
+from truestep.doctor.experiments.criterion_options import user_criteria
 from truestep.doctor.experiments.epoch_experiment import EpochExperiment, epoch_plan
 from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment, evaluation_plan
-from truestep.doctor.experiments.going_on import end_child_with_script
-from truestep.doctor.experiments.loads import examples_handed_over
-from truestep.doctor.experiments.memory_batch import MemoryBatchChild, batch_in_memory
-from truestep.doctor.experiments.not_tried import (
+from truestep.doctor.experiments.fork_points import TrainingProgress, num_prefetched_batches
+from truestep.doctor.experiments.in_memory_batch import MemoryBatchChild, batch_in_memory
+from truestep.doctor.experiments.in_process_child import end_child_with_script
+from truestep.doctor.experiments.in_step_batch import DataUseChild, batch_at_use
+from truestep.doctor.experiments.load_replay import examples_handed_over
+from truestep.doctor.experiments.schedule_state_reload import StateExperiment
+from truestep.doctor.experiments.skip_reasons import (
     ExperimentNotTriedError,
     RelationNotApplicableError,
     StepsOfOthersError,
 )
-from truestep.doctor.experiments.options import user_criteria
-from truestep.doctor.experiments.own_state import StateExperiment
 from truestep.doctor.experiments.step_child import StepPlan
 from truestep.doctor.experiments.step_experiment import StepExperiment, demand_own_steps
 from truestep.doctor.finding import Place
-from truestep.doctor.forks.obstacles import why_no_fork
+from truestep.doctor.forks.fork_obstacles import why_no_fork
 from truestep.doctor.relations.examples import Examples, UnclearExamplesError, find_examples
 from truestep.doctor.relations.relation import BrokenRelation, ExperimentRelation, StepRelation
-from truestep.doctor.runtime.frames import watched_user_place
 from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
-from truestep.doctor.runtime.looking import watched_sensitive_layers
-from truestep.doctor.watcher import Observation
+from truestep.doctor.runtime.tensor_queries import watched_sensitive_layers
+from truestep.doctor.runtime.user_code_line import watched_user_place
+from truestep.doctor.watcher_base import Observation
 
 RelationOutcome = Literal["held", "broken", "not tried", "not applicable"]
 Experiment = StepExperiment | EvaluationExperiment | EpochExperiment | StateExperiment

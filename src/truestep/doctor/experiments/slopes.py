@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from truestep.doctor.experiments.changes import Change
-from truestep.doctor.experiments.full_precision import HALF_PRECISION
-from truestep.doctor.experiments.moves import BlockMove, block_moves, dot_product
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.autocast_off import HALF_PRECISION
+from truestep.doctor.experiments.batch_changes import Change
+from truestep.doctor.experiments.parameter_perturbation import BlockMove, block_moves, dot_product
+from truestep.doctor.experiments.skip_reasons import ExperimentNotTriedError
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.frames import path_in_finding
+from truestep.doctor.runtime.user_code_line import path_in_finding
 
 if TYPE_CHECKING:
     from truestep.doctor.experiments.step_experiment import StepExperiment

@@ -13,26 +13,26 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from truestep.doctor.experiments.batch_at_use import BatchTensorsByUse, module_call_recorder
-from truestep.doctor.experiments.changes import Change
-from truestep.doctor.experiments.counts import CountFactorMode
-from truestep.doctor.experiments.data_uses import DataUse, DataUseFinder
-from truestep.doctor.experiments.first_use import LossStartFinder, TorchCallCounter
-from truestep.doctor.experiments.followers import make_followers
-from truestep.doctor.experiments.full_precision import switch_autocast_off
-from truestep.doctor.experiments.going_on import ChildLife, unseen
-from truestep.doctor.experiments.held_constants import HeldConstants
-from truestep.doctor.experiments.loads import can_load_further, examples_handed_over, load_further_batch
-from truestep.doctor.experiments.memory_batch import write_batch_in_memory
-from truestep.doctor.experiments.moves import move_parameters
-from truestep.doctor.experiments.norms_of_gradients import clip_without_bound
-from truestep.doctor.experiments.not_tried import STEPS_OF_OTHERS
-from truestep.doctor.experiments.opened_cuts import DetachAsIdentity
+from truestep.doctor.experiments.autocast_off import switch_autocast_off
+from truestep.doctor.experiments.batch_changes import Change
+from truestep.doctor.experiments.batch_leaf_usage import DataFlowTracker
+from truestep.doctor.experiments.custom_backward import custom_backward_note
+from truestep.doctor.experiments.example_count_detection import CountFactorMode
+from truestep.doctor.experiments.first_data_uses import DataUse, DataUseFinder
+from truestep.doctor.experiments.follower_base import StepFollower
+from truestep.doctor.experiments.forward_state_reset import PreservedModuleState
+from truestep.doctor.experiments.gradient_norms import clip_without_bound
+from truestep.doctor.experiments.graph_cut_removal import DetachAsIdentity
+from truestep.doctor.experiments.in_memory_batch import write_batch_in_memory
+from truestep.doctor.experiments.in_process_child import ChildLife, unseen
+from truestep.doctor.experiments.in_step_batch import BatchTensorsByUse, module_call_recorder
+from truestep.doctor.experiments.load_replay import can_load_further, examples_handed_over, load_further_batch
+from truestep.doctor.experiments.loss_constants import HeldConstants
+from truestep.doctor.experiments.loss_start import LossStartFinder, TorchCallCounter
 from truestep.doctor.experiments.outcome import ChildOutcome, ObservedStep, sampled_gradients
-from truestep.doctor.experiments.own_backward import custom_backward_note
-from truestep.doctor.experiments.sight import DataFlowTracker
-from truestep.doctor.experiments.states_kept import PreservedModuleState
-from truestep.doctor.experiments.step_follower import StepFollower
+from truestep.doctor.experiments.parameter_perturbation import move_parameters
+from truestep.doctor.experiments.skip_reasons import STEPS_OF_OTHERS
+from truestep.doctor.experiments.step_followers import make_followers
 from truestep.doctor.forks.fork import ContinuingChild
 from truestep.doctor.relations.examples import Examples, UnclearExamplesError
 from truestep.doctor.relations.mixing import RowSumRecorder

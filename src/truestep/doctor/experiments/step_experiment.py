@@ -9,18 +9,18 @@ from functools import cached_property
 
 from torch import Tensor
 
+from truestep.doctor.experiments.autocast_off import HALF_PRECISION
+from truestep.doctor.experiments.batch_changes import Change, ChangeKind
 from truestep.doctor.experiments.budget import ExperimentBudget
-from truestep.doctor.experiments.changes import Change, ChangeKind
-from truestep.doctor.experiments.child_goes_on import outcome_of_child
-from truestep.doctor.experiments.counts import possible_example_counts
-from truestep.doctor.experiments.full_precision import HALF_PRECISION
-from truestep.doctor.experiments.not_tried import (
+from truestep.doctor.experiments.child_continuation import outcome_of_child
+from truestep.doctor.experiments.example_count_detection import possible_example_counts
+from truestep.doctor.experiments.outcome import ChildOutcome, ObservedStep
+from truestep.doctor.experiments.skip_reasons import (
     STEPS_OF_OTHERS,
     ExperimentNotTriedError,
     StepsOfOthersError,
     why_child_raised,
 )
-from truestep.doctor.experiments.outcome import ChildOutcome, ObservedStep
 from truestep.doctor.experiments.step_child import StepChild, StepPlan
 from truestep.doctor.finding import Place
 from truestep.doctor.relations.gradients import (
@@ -30,7 +30,7 @@ from truestep.doctor.relations.gradients import (
     gradient_tolerance,
 )
 from truestep.doctor.relations.mixing import Mixing, first_mixing
-from truestep.doctor.runtime.frames import path_in_finding
+from truestep.doctor.runtime.user_code_line import path_in_finding
 
 _MOST_FILLED, _OTHER_NOISES = 3, 3
 _FACTORS = Change(holds_constants=True)

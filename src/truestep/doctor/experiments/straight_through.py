@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from truestep.core.frames import line_of_user_code
+from truestep.core.user_frames import line_of_user_code
 
 _SIGNS = {"add": 1, "sub": -1}
 

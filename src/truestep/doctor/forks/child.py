@@ -16,10 +16,10 @@ from pathlib import Path
 from posix import _exit  # os._exit may be wrapped, by us too
 from typing import Any, Never
 
-from truestep.doctor.forks.descriptors import is_memory_device, reopen_descriptors
-from truestep.doctor.forks.filter import filter_system_calls
-from truestep.doctor.forks.memory import make_memory_private
-from truestep.doctor.forks.obstacles import free_memory_bytes
+from truestep.doctor.forks.fork_obstacles import free_memory_bytes
+from truestep.doctor.forks.private_memory import make_memory_private
+from truestep.doctor.forks.reopened_files import is_memory_device, reopen_descriptors
+from truestep.doctor.forks.seccomp_filter import filter_system_calls
 
 _SET_PARENT_DEATH_SIGNAL = 1
 

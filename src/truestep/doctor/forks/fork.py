@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Never
 
-from truestep.doctor.forks.obstacles import why_no_fork
-from truestep.doctor.forks.signals import suspended_sigchld_handler
+from truestep.doctor.forks.child_signal_handler import suspended_sigchld_handler
+from truestep.doctor.forks.fork_obstacles import why_no_fork
 
 NOT_SEALED = b"not sealed: "  # begins what is told in place of results
 SECONDS = 10.0  # after so long a child is killed

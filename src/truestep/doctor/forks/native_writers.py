@@ -14,8 +14,8 @@ import safetensors
 import torch
 from torch import serialization
 
-from truestep.core.frames import is_library_file
-from truestep.doctor.forks.kept_files import InMemoryFiles
+from truestep.core.user_frames import is_library_file
+from truestep.doctor.forks.in_memory_files import InMemoryFiles
 
 # what libraries say where the seal refused a file, or a folder is in a child's memory alone
 _REFUSED = re.compile(

@@ -9,7 +9,7 @@ from torch import nn
 
 from truestep.doctor.finding import Place, Severity
 from truestep.doctor.forks.fork import ForkOutcome, run_in_sealed_child
-from truestep.doctor.watcher import Observation
+from truestep.doctor.watcher_base import Observation
 
 
 def observe_in_child(

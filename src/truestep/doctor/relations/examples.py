@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.core.structure import batch_children, rebuild_batch
+from truestep.core.nested_structures import batch_children, rebuild_batch
 
 _NUMBERS = (int, float, complex, bool, np.generic)
 _PLAIN = (*_NUMBERS, str, bytes, type(None), Enum, PurePath, torch.dtype, torch.device)

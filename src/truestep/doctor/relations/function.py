@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from truestep.core.errors import BatchError, LossError, names_hint
-from truestep.core.results import RenderableType, Result, facts_table
-from truestep.core.wording import a_type, plural
+from truestep.core.result_display import RenderableType, Result, facts_table
+from truestep.core.text_formatting import a_type, plural
 from truestep.doctor.relations.examples import UnclearExamplesError, find_examples
 from truestep.doctor.relations.trials.table import RELATIONS, tried_relations
 from truestep.doctor.relations.trials.trained import find_trained
@@ -54,7 +54,7 @@ class LossRelations(Result):
             raise LossError("\n".join([_broken_heading(len(broken)), *map(_verdict_line, broken)]))
 
     def __rich__(self) -> RenderableType:
-        from truestep.core.rich_names import Group
+        from truestep.core.rich_imports import Group
 
         shown = [outcome for outcome in _OUTCOMES if self.of(outcome)]
         counts = ", ".join(f"{len(self.of(outcome))} {outcome}" for outcome in shown)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from truestep.core.frames import is_library_file
+from truestep.core.user_frames import is_library_file
 from truestep.doctor.relations.meanings import (
     PRODUCTS,
     RANKS,
@@ -28,7 +28,7 @@ from truestep.doctor.relations.meanings import (
     meaning_of_mixing,
 )
 from truestep.doctor.relations.numbers_flow import MemoryFlow
-from truestep.doctor.runtime.passage import memory_identity
+from truestep.doctor.runtime.traced_forward import memory_identity
 
 _MOST_CALLS = 4000
 _MOST_NUMBERS = 4_000_000

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from truestep.core.trees import tree_leaves
+from truestep.core.state_trees import tree_leaves
 
 _READS = frozenset({"_local_scalar_dense", "is_nonzero"})
 _PYTHON = -1  # in place of memory: numbers that python read

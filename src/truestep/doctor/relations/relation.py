@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from truestep.doctor.check import Check
-from truestep.doctor.experiments.not_tried import RelationNotApplicableError
+from truestep.doctor.experiments.skip_reasons import RelationNotApplicableError
 from truestep.doctor.finding import Place, Severity
 
 if TYPE_CHECKING:
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from truestep.doctor.experiments import epoch_experiment as epoch
     from truestep.doctor.experiments import evaluation_experiment as evaluation
-    from truestep.doctor.experiments import own_state, step_experiment
-    from truestep.doctor.experiments.figures import PrintedFigure
+    from truestep.doctor.experiments import schedule_state_reload, step_experiment
+    from truestep.doctor.experiments.printed_figures import PrintedFigure
 
     EpochExperiment = epoch.EpochExperiment
     EvaluationExperiment = evaluation.EvaluationExperiment
-    StateExperiment = own_state.StateExperiment
+    StateExperiment = schedule_state_reload.StateExperiment
     StepExperiment = step_experiment.StepExperiment
 else:  # for annotations alone: who reads the page of a relation loads no torch
     EpochExperiment = EvaluationExperiment = StateExperiment = StepExperiment = Any
@@ -79,7 +79,7 @@ class FollowedRelation(StepRelation):
         Raises:
             RelationNotApplicableError: it finds nothing of what is counted.
         """
-        from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.batch_changes import Change
 
         found = experiment.changed(Change(follows=self.follows)).followed
         if counted and not found[counted]:
@@ -88,7 +88,7 @@ class FollowedRelation(StepRelation):
 
     def makes_a_difference(self, experiment: StepExperiment, **changed: Any) -> bool:
         """Tell whether the step is another one with a further change, while its operations are followed."""
-        from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.batch_changes import Change
 
         return experiment.makes_a_difference(Change(follows=self.follows, **changed))
 

@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from truestep.core.wording import number_text
+from truestep.core.text_formatting import number_text
 
 RelationOutcome = Literal["held", "broken", "question", "not tried"]
 

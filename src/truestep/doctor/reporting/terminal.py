@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from truestep.core.results import print_results
-from truestep.core.rich_names import Console, RenderableType, Text
-from truestep.core.wording import wrap_line
+from truestep.core.result_display import print_results
+from truestep.core.rich_imports import Console, RenderableType, Text
+from truestep.core.text_formatting import wrap_line
 from truestep.doctor.finding import Abstention, Finding
 from truestep.doctor.fixing import FixedFile
-from truestep.doctor.reading import SourceReading
-from truestep.doctor.reporting.findings import counted_findings, printable_finding_text, render_findings
+from truestep.doctor.reading_result import SourceReading
+from truestep.doctor.reporting.finding_layout import counted_findings, printable_finding_text, render_findings
 
 if TYPE_CHECKING:
     from truestep.doctor.report import WatchedRunReport

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
-from truestep.core.system import call_in_forked_children
+from truestep.core.os_specific import call_in_forked_children
 
 _active: list["WatchReportAtExit"] = []
 

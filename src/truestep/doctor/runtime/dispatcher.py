@@ -18,10 +18,10 @@ from torch.optim import Optimizer
 from truestep.doctor.check import Check
 from truestep.doctor.experiments.experiments import Experiments
 from truestep.doctor.finding import CheckFailure, Finding
-from truestep.doctor.runtime.frames import watched_user_place
-from truestep.doctor.runtime.pace import WatchPace
 from truestep.doctor.runtime.recorder import Recorder
-from truestep.doctor.watcher import EVENTS, Observation, Watcher
+from truestep.doctor.runtime.user_code_line import watched_user_place
+from truestep.doctor.runtime.watch_schedule import WatchPace
+from truestep.doctor.watcher_base import EVENTS, Observation, Watcher
 
 MAX_PER_CHECK = 5  # further findings of one check are left out
 Handler = Callable[..., Any]

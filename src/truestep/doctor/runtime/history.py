@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from truestep.core.tensor_bytes import tensor_version
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.frames import path_in_finding
-from truestep.doctor.runtime.looking import (
+from truestep.doctor.runtime.loss_terms import WatchedSums
+from truestep.doctor.runtime.tensor_queries import (
     first_watched_tensor,
     is_plain_watched_tensor,
     watched_last_operation,
 )
-from truestep.doctor.runtime.origins import WatchedOrigin, WatchedOrigins
-from truestep.doctor.runtime.sums import WatchedSums
+from truestep.doctor.runtime.user_code_line import path_in_finding
+from truestep.doctor.runtime.value_origins import WatchedOrigin, WatchedOrigins
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-    from truestep.doctor.runtime.row_batches import RowBatch
+    from truestep.doctor.runtime.row_records import RowBatch
 
 WINDOW = 20  # the first steps are watched in full
 SAMPLE = 4  # of an optimizer's parameters, so many are followed one by one
@@ -241,7 +241,7 @@ class WatchHistory:
         self.forwards_since_backward: list[ModelApplication] = []
         self.origins = WatchedOrigins()
         self.sums = WatchedSums(self.origins)
-        from truestep.doctor.runtime.rows import (
+        from truestep.doctor.runtime.train_eval_rows import (
             WatchedRows,
         )  # it needs torch, which checks import first when they run
 

@@ -15,7 +15,7 @@ from torch._C import _len_torch_function_stack
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from torch.utils._device import DeviceContext
 
-from truestep.doctor.runtime.ordinary import watch_may_look
+from truestep.doctor.runtime.concrete_tensors import watch_may_look
 
 # they give numbers of Python's or NumPy's: what is told is that the values were read
 _READS = frozenset(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from truestep.doctor.relations.trials.tokens import padding_in_mask
 from truestep.doctor.runtime.history import ForwardCall, LossCall
-from truestep.doctor.runtime.sequences import is_symbol_batch, target_shift
+from truestep.doctor.runtime.sequence_leakage import is_symbol_batch, target_shift
 
 if TYPE_CHECKING:
     from truestep.doctor.finding import Place

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.frames import watched_user_line, watched_user_name, watched_user_place
 from truestep.doctor.runtime.history import (
     WINDOW,
     ForwardCall,
@@ -23,13 +22,14 @@ from truestep.doctor.runtime.history import (
     OptimizerRecord,
     WatchHistory,
 )
-from truestep.doctor.runtime.looking import (
+from truestep.doctor.runtime.operations import is_graph_cut
+from truestep.doctor.runtime.tensor_queries import (
     first_watched_tensor,
     is_plain_watched_tensor,
     watched_sensitive_layers,
 )
-from truestep.doctor.runtime.operations import is_graph_cut
-from truestep.doctor.runtime.origins import MAX_DEPTH, WatchedOrigin
+from truestep.doctor.runtime.user_code_line import watched_user_line, watched_user_name, watched_user_place
+from truestep.doctor.runtime.value_origins import MAX_DEPTH, WatchedOrigin
 
 Facts = tuple[Any, ...] | None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.row_batches import RowBatch, RowPass
+    from truestep.doctor.runtime.row_records import RowBatch, RowPass
 
 LEAST = 8  # rows of either side
 RICH = 0.9  # of the rows of a pass differ from all others of it, or nothing is said

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from truestep.doctor.check import Check
-from truestep.doctor.runtime import calls
+from truestep.doctor.runtime import wrapped_training_calls
 from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
@@ -44,10 +44,10 @@ def whole_script_scope() -> WatchScope:
     """Return the scope of a script: every check, the whole protocol."""
     from truestep.doctor.catalogue import checks
 
-    return WatchScope(tuple(checks().values()), calls.wrap_protocol)
+    return WatchScope(tuple(checks().values()), wrapped_training_calls.wrap_protocol)
 
 
 def engine_loop_scope() -> WatchScope:
     """Return the scope of a loop that the engine drives: what is about its data, model and loss."""
     found = (getattr(import_module(f"truestep.doctor.checks.{module}"), name) for module, name in _IN_RUNS)
-    return WatchScope(tuple(found), calls.wrap_engine_loop)
+    return WatchScope(tuple(found), wrapped_training_calls.wrap_engine_loop)

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from truestep.core.frames import is_library_file
+from truestep.core.user_frames import is_library_file
 from truestep.doctor.finding import Place
 
 

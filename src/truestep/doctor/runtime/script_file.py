@@ -3,9 +3,9 @@
 
 from pathlib import Path
 
-from truestep.checkpoints.of_others import describe_path_without_run, has_weights_extension
+from truestep.checkpoints.foreign_formats import describe_path_without_run, has_weights_extension
 from truestep.core.errors import OptionError, did_you_mean_path
-from truestep.doctor.runtime.launchers import refuse_launcher
+from truestep.doctor.runtime.launch_commands import refuse_launcher
 from truestep.doctor.runtime.script import WatchedScript
 
 # endings of what no one runs with python; most other text is no Python either, and says so by its first line

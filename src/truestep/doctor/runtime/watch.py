@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Self
 from weakref import finalize
 
 from truestep.core.errors import OptionError
-from truestep.core.held import HelpfulAttributes
-from truestep.core.system import call_in_forked_children
+from truestep.core.missing_attribute_hints import HelpfulAttributes
+from truestep.core.os_specific import call_in_forked_children
 from truestep.doctor.experiments.experiments import Experiments
-from truestep.doctor.experiments.going_on import end_child_with_script
+from truestep.doctor.experiments.in_process_child import end_child_with_script
 from truestep.doctor.finding import CheckFailure, Finding
-from truestep.doctor.probe import Probe
+from truestep.doctor.probe_base import Probe
 from truestep.doctor.relations.relation import ExperimentRelation
 from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.history import WatchHistory
-from truestep.doctor.runtime.layers import WatchedLayerHooks
-from truestep.doctor.runtime.pace import WatchPace
+from truestep.doctor.runtime.module_hooks import WatchedLayerHooks
 from truestep.doctor.runtime.recorder import Recorder
 from truestep.doctor.runtime.scope import WatchScope, whole_script_scope
-from truestep.doctor.runtime.warned_lines import warn_at_plain_lines
+from truestep.doctor.runtime.warning_lines import warn_at_plain_lines
+from truestep.doctor.runtime.watch_schedule import WatchPace
 from truestep.doctor.runtime.wrapping import WatchWrappers
 from truestep.doctor.selection import CheckSelection
-from truestep.doctor.watcher import Watcher
+from truestep.doctor.watcher_base import Watcher
 
 if TYPE_CHECKING:
-    from truestep.core.rich_names import Console, ConsoleOptions, RenderResult
+    from truestep.core.rich_imports import Console, ConsoleOptions, RenderResult
 import linecache
 import sys
 from collections.abc import Mapping, Sequence
@@ -160,8 +160,8 @@ class Watch(HelpfulAttributes):
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         """Show the findings so far."""
-        from truestep.core.rich_names import Text
-        from truestep.doctor.reporting.findings import render_watched
+        from truestep.core.rich_imports import Text
+        from truestep.doctor.reporting.finding_layout import render_watched
 
         if self.never_begun:
             yield Text(NEVER_BEGUN)
@@ -170,7 +170,7 @@ class Watch(HelpfulAttributes):
         yield from render_watched(self.findings, lines, self.history.num_steps, self.dispatcher.seconds)
 
     def _repr_html_(self) -> str:
-        from truestep.core.results import result_html
+        from truestep.core.result_display import result_html
 
         return result_html(self)
 

@@ -10,8 +10,8 @@ from itertools import islice
 from types import ModuleType
 from typing import Any
 
-from truestep.core.frames import is_library_file
-from truestep.instrument.calls import InstrumentedCall, Layer, wrap_with_layer
+from truestep.core.user_frames import is_library_file
+from truestep.instrument.call_listeners import InstrumentedCall, Layer, wrap_with_layer
 
 
 class WatchWrappers:

@@ -3,11 +3,11 @@
 
 import ast
 
+from truestep.doctor.source.memoized_walk import asked_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name
-from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, node_text, replace_node
-from truestep.doctor.source.values import Position, value_origins, value_sources
+from truestep.doctor.source.value_origins import Position, value_origins, value_sources
 
 
 def activation_call(module: SourceModule, loss: ast.Call, given: ast.expr | None) -> ast.Call:

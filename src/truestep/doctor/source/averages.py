@@ -5,11 +5,11 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from truestep.doctor.source.memoized_walk import answered_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, method_of
-from truestep.doctor.source.once import answered_once
 from truestep.doctor.source.shared_weights import GIVING_WEIGHTS
-from truestep.doctor.source.values import argument, literal, resolve_expression
+from truestep.doctor.source.value_origins import argument, literal, resolve_expression
 
 AVERAGED = "torch.optim.swa_utils.AveragedModel"
 _GONE_THROUGH = ("items", "values", "keys", "list", "tuple", "iter")

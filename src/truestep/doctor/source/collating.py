@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from truestep.doctor.library.operations import SAME_NUMBERS, operations
 from truestep.doctor.source.arguments import argument_for
-from truestep.doctor.source.batches import LOADER, loader_of_loop
+from truestep.doctor.source.batch_counts import LOADER, loader_of_loop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Binding, Class, Function, walk
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.value_origins import argument, constant
 
 _SAME = (SAME_NUMBERS | operations(numbers="whole indices")) - operations(shape="gone")
 _FILLS = ("masked_fill_", "masked_scatter_", "index_fill_", "fill_", "copy_")

@@ -5,9 +5,9 @@ import ast
 import re
 from collections.abc import Set as AbstractSet
 
+from truestep.doctor.source.memoized_walk import asked_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, last_part, walk
-from truestep.doctor.source.once import asked_once
 
 _COUNTS = ("range", "enumerate", "trange", "count")
 _NAMED = re.compile(r"^(global_|n_|num_)?(epoch|step|iteration|iter)(_num)?$")

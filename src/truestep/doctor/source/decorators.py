@@ -3,8 +3,8 @@
 
 import ast
 
+from truestep.doctor.source.memoized_walk import answered_once
 from truestep.doctor.source.names import Function, common_answer
-from truestep.doctor.source.once import answered_once
 from truestep.doctor.source.resolving import Resolver
 
 Decorated = ast.FunctionDef | ast.AsyncFunctionDef

@@ -8,15 +8,15 @@ from functools import cached_property
 
 from truestep.doctor.library.layers import DROPPING_LAYERS
 from truestep.doctor.library.operations import operations
-from truestep.doctor.source.behind import is_no_grad_manager
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.frames import UnknownValue
+from truestep.doctor.source.loss_modules import is_no_grad_manager
+from truestep.doctor.source.memoized_walk import asked_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted_name, given_to, is_self, last_part, walk
-from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.options import option_defaults
-from truestep.doctor.source.untaken import SettledValues, is_taken
-from truestep.doctor.source.values import (
+from truestep.doctor.source.untaken_branches import SettledValues, is_taken
+from truestep.doctor.source.value_origins import (
     argument,
     calls_behind,
     constant,

@@ -4,9 +4,9 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.source.eventful import EventfulFunctions
+from truestep.doctor.source.eventful_functions import EventfulFunctions
 from truestep.doctor.source.names import Function
-from truestep.doctor.source.protocol import is_count
+from truestep.doctor.source.protocol_calls import is_count
 
 Around = tuple[tuple[str, ast.AST], ...]  # the comprehensions and choices around a part of an expression
 

@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.source.frames import LocatedExpression
-from truestep.doctor.source.holders import is_of_other_models
 from truestep.doctor.source.names import walk
+from truestep.doctor.source.optimizer_model_links import is_of_other_models
 
 if TYPE_CHECKING:
-    from truestep.doctor.source.batch_loops import LibraryRun
-    from truestep.doctor.source.contexts import CallFrames
     from truestep.doctor.source.frames import CallFrame
+    from truestep.doctor.source.library_batch_loops import LibraryRun
+    from truestep.doctor.source.value_contexts import CallFrames
 
 
 @dataclass(eq=False, slots=True)

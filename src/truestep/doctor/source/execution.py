@@ -8,19 +8,19 @@ are run with its own numbers; what it holds back until the last batch of a windo
 
 import ast
 
-from truestep.doctor.source.accumulators import Accumulating, accumulators_entered, num_batches
-from truestep.doctor.source.contexts import CallFrames
-from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame, events_inside
-from truestep.doctor.source.frames import TOP, LocatedExpression, UnknownValue
-from truestep.doctor.source.loop_state import LoopState
-from truestep.doctor.source.names import walk
-from truestep.doctor.source.windows import (
+from truestep.doctor.source.accumulation_windows import (
     AccumulationWindow,
     is_negated,
     is_update_test,
     windows_of,
     without_updates_of_others,
 )
+from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame, events_inside
+from truestep.doctor.source.frames import TOP, LocatedExpression, UnknownValue
+from truestep.doctor.source.library_accumulators import Accumulating, accumulators_entered, num_batches
+from truestep.doctor.source.loop_state import LoopState
+from truestep.doctor.source.names import walk
+from truestep.doctor.source.value_contexts import CallFrames
 
 ASSUMED_WINDOW = 4  # where the number of micro-batches is an option
 MAX_WINDOW = 64

@@ -8,10 +8,10 @@ import ast
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from truestep.doctor.source.cached_questions import imported_names, own_identifiers
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
-from truestep.doctor.source.questions import imported_names, own_identifiers
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.value_origins import constant
 
 _LOOP = frozenset(("backward", "step", "zero_grad", "train", "eval", "no_grad", "set_epoch", "schedule"))
 

@@ -5,15 +5,15 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.source.batches import LOADER
-from truestep.doctor.source.contexts import CallFrames
+from truestep.doctor.source.batch_counts import LOADER
 from truestep.doctor.source.evaluations import evaluations_of
 from truestep.doctor.source.events import Trace, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.libraries import LOADERS_ASKED, LOADERS_GIVEN
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted_name, receiver_of, walk
-from truestep.doctor.source.values import argument, calls_behind
+from truestep.doctor.source.value_contexts import CallFrames
+from truestep.doctor.source.value_origins import argument, calls_behind
 
 TRAINED, EVALUATED = "trained", "evaluated"
 

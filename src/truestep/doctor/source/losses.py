@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from truestep.doctor.library.losses import LOSSES, loss_function_names
 from truestep.doctor.library.operations import CUTS
+from truestep.doctor.source.memoized_walk import answered_once
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.once import answered_once
-from truestep.doctor.source.values import argument, function_name_of_layer, literal, value_origins
+from truestep.doctor.source.value_origins import argument, function_name_of_layer, literal, value_origins
 
 _OF_LAYER = {each.layer: each.function for each in LOSSES}  # the layer's name is not always its function's
 

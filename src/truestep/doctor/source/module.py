@@ -8,11 +8,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from truestep.doctor.replacement import source_lines
-from truestep.doctor.source import questions
-from truestep.doctor.source.apart import parse_and_split
-from truestep.doctor.source.kind_of import ExpressionKinds
+from truestep.doctor.source import cached_questions
+from truestep.doctor.source.cached_questions import ProgramFollower, WholeProgram
+from truestep.doctor.source.container_unpacking import parse_and_split
+from truestep.doctor.source.expression_kinds import ExpressionKinds
 from truestep.doctor.source.names import Class, Index, Node, Scope, SourceBinder, dotted_name
-from truestep.doctor.source.questions import ProgramFollower, WholeProgram
 from truestep.doctor.source.resolving import Resolver
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class SourceModule:
     def directly_in(self, scope: Scope, kind: type[Node]) -> list[Node]:
         """Return the nodes of a type in a function, not in one inside of it, or outside of all functions of the file."""
         if kind not in self._in_scopes:
-            self._in_scopes[kind] = questions.nodes_by_scope(
+            self._in_scopes[kind] = cached_questions.nodes_by_scope(
                 self._binder.nodes.get(kind, []), self.index.scope_of
             )
         return self._in_scopes[kind].get(scope, [])  # type: ignore[return-value]
@@ -88,7 +88,7 @@ class SourceModule:
     @cached_property
     def _reads_by_name(self) -> dict[str, list[ast.Name | ast.Attribute]]:
         """Where names and attributes are read, by their last part, in the order of the file."""
-        return questions.reads_by_name(self.all(ast.Name), self.all(ast.Attribute))
+        return cached_questions.reads_by_name(self.all(ast.Name), self.all(ast.Attribute))
 
     def reads(self, name: str) -> list[ast.expr]:
         """Return every place that reads a name or a chain of attributes (`self.opt`)."""
@@ -134,7 +134,7 @@ class SourceModule:
 
     @cached_property
     def _method_calls_by_name(self) -> dict[str, list[ast.Call]]:
-        return questions.method_calls_by_name(self.all(ast.Call))
+        return cached_questions.method_calls_by_name(self.all(ast.Call))
 
     def calls(self, *names: str) -> list[ast.Call]:
         """Return the calls of these full names (`torch.nn.functional.dropout`)."""

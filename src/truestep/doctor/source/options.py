@@ -4,10 +4,10 @@
 import ast
 
 from truestep.doctor.source.arguments import parameters_given
+from truestep.doctor.source.memoized_walk import answered_once, walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, last_part
-from truestep.doctor.source.once import answered_once, walk_each_once
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.value_origins import argument, constant
 
 _PARSES = ("parse_args", "parse_known_args")
 _SHOWS = ("print", "pprint", "str", "repr", "info", "debug", "warning", "log")

@@ -5,12 +5,12 @@ import ast
 import os
 from collections.abc import Iterable, Iterator
 
-from truestep.core.system import relative_path
+from truestep.core.os_specific import relative_path
 from truestep.doctor.source.entries import ProgramEntries
 from truestep.doctor.source.events import Trace
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Index
-from truestep.doctor.source.places import ImportPlaces, SourceDisk
+from truestep.doctor.source.path_of_import import ImportPlaces, SourceDisk
 from truestep.doctor.source.resolving import Resolver
 
 

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from truestep.doctor.source.arguments import argument_for, bound_by_partial
-from truestep.doctor.source.carried import CarriedValues
 from truestep.doctor.source.classes import Place, ProgramClasses
 from truestep.doctor.source.functions import ProgramFunctions
 from truestep.doctor.source.linking import FindModule, SourceLinker
@@ -21,6 +20,7 @@ from truestep.doctor.source.names import (
     is_self,
     last_part,
 )
+from truestep.doctor.source.object_contents import CarriedValues
 
 
 class Resolver:

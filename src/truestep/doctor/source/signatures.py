@@ -3,7 +3,7 @@
 
 import ast
 
-from truestep.doctor.source.apart import is_bare_constant
+from truestep.doctor.source.container_unpacking import is_bare_constant
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted_name, walk
 

@@ -11,20 +11,29 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from truestep.doctor.source.accumulators import can_wait_for_window
-from truestep.doctor.source.batch_loops import LibraryRun, library_run_of_method, library_runs_of_engines
-from truestep.doctor.source.contexts import CallFrames, forward_frame
+from truestep.doctor.source.branch_choices import (
+    UndecidedTests,
+    VaryingNames,
+    have_same_events,
+    variables_asked_by,
+)
+from truestep.doctor.source.call_replays import CallReplays, FollowedCall
 from truestep.doctor.source.decorators import Decoration, calls_parameter, decorations
-from truestep.doctor.source.eventful import EventfulFunctions
+from truestep.doctor.source.eventful_functions import EventfulFunctions
 from truestep.doctor.source.eventful_parts import EventfulParts
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
+from truestep.doctor.source.library_accumulators import can_wait_for_window
+from truestep.doctor.source.library_batch_loops import (
+    LibraryRun,
+    library_run_of_method,
+    library_runs_of_engines,
+)
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import EXITS, Function, Index, assignment_target, walk
-from truestep.doctor.source.protocol import Found, Protocol, is_count
-from truestep.doctor.source.replays import CallReplays, FollowedCall
+from truestep.doctor.source.protocol_calls import Found, Protocol, is_count
 from truestep.doctor.source.resolving import Resolver
-from truestep.doctor.source.worlds import UndecidedTests, VaryingNames, have_same_events, variables_asked_by
+from truestep.doctor.source.value_contexts import CallFrames, forward_frame
 
 Root = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef  # where a program is entered
 MAX_CALLS_DEEP = 8

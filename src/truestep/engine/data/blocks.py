@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from truestep.core.errors import DataError
-from truestep.engine.data.block_forms import data_block_sizes, shard_sizes
 from truestep.engine.data.keys import derive_sample_key
 from truestep.engine.data.options import BlockShuffle
 from truestep.engine.data.permutation import Indices, SamplePermutation
+from truestep.engine.data.shard_detection import data_block_sizes, shard_sizes
 
 
 def with_block_sizes(shuffle: BlockShuffle, data: Any) -> BlockShuffle:

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from truestep.core.errors import DataError
 from truestep.engine.data.keys import Keys, derive_sample_key, sample_keys_at
-from truestep.engine.data.numbers import PIECE, SampleNumbers
 from truestep.engine.data.order import POSITIONS_AT_ONCE, BatchBlock, BatchOrder
+from truestep.engine.data.per_sample_numbers import PIECE, SampleNumbers
 from truestep.engine.data.permutation import Indices, SamplePermutation
 
 Buckets = npt.NDArray[np.integer]

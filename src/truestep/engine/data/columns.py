@@ -10,10 +10,10 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Subset, TensorDataset
 
-from truestep.core import structure
+from truestep.core import nested_structures
 from truestep.core.errors import DataError
 from truestep.core.tensor_bytes import bytes_of_contiguous
-from truestep.core.wording import a_type
+from truestep.core.text_formatting import a_type
 
 Column = torch.Tensor | npt.NDArray[Any]
 
@@ -26,7 +26,7 @@ class DataColumns:
     """A structure of tensors or arrays of the same leading size, and which of its rows are samples."""
 
     def __init__(self, tree: Any, rows: npt.NDArray[np.int64] | None = None) -> None:
-        named = list(structure.batch_leaves(tree, "data"))
+        named = list(nested_structures.batch_leaves(tree, "data"))
         _check_columns(named)
         self.tree = tree
         self.rows = rows
@@ -34,11 +34,11 @@ class DataColumns:
         """Whether a part lies in a file that is mapped (`np.load(..., mmap_mode="r")`)."""
         self.leaves: list[Column] = [_as_tensor(leaf) for _, leaf in named]
         places = {name: place for place, (name, _) in enumerate(named)}
-        self._by_name = [places[name] for name, _ in structure.batch_leaves_by_name(tree, "data")]
+        self._by_name = [places[name] for name, _ in nested_structures.batch_leaves_by_name(tree, "data")]
         self.num_samples = len(self.leaves[0]) if rows is None else len(rows)
         self.bytes_per_sample = sum(leaf.nbytes for leaf in self.leaves) // max(len(self.leaves[0]), 1)
         self.is_flat_tuple = type(tree) is tuple and len(tree) == len(self.leaves)
-        self.is_leaf = structure.batch_children(tree) is None
+        self.is_leaf = nested_structures.batch_children(tree) is None
 
     def __len__(self) -> int:
         return self.num_samples
@@ -55,7 +55,7 @@ class DataColumns:
         """Return one batch: the structure with `values` in the places of its leaves."""
         if self.is_flat_tuple:
             return values
-        return values[0] if self.is_leaf else structure.fill_batch(self.tree, iter(values))
+        return values[0] if self.is_leaf else nested_structures.fill_batch(self.tree, iter(values))
 
     def describe_sample(self) -> list[str]:
         """Return type and shape of a sample, leaf by leaf."""
@@ -120,7 +120,7 @@ def find_data_columns(data: Any) -> DataColumns | None:
 
 
 def _is_data_class_of_tensors(data: Any) -> bool:
-    parts = None if isinstance(data, list) else structure.batch_children(data)
+    parts = None if isinstance(data, list) else nested_structures.batch_children(data)
     return bool(parts) and all(isinstance(part, (torch.Tensor, np.ndarray)) for _, part in parts or [])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from truestep.core import structure
+from truestep.core import nested_structures
 from truestep.core.errors import BatchError
 from truestep.engine.batches import BatchOrigin, batch_rows, map_batch_tensors
 
@@ -31,7 +31,7 @@ def describe_batch_types(batch: Any, *, in_columns: bool, with_sizes: bool = Fal
         dtype = str(batch.dtype).removeprefix("torch.")
         sizes = ", ".join(["rows", *map(str, batch.shape[1:])])
         return f"{dtype} ({sizes})" if with_sizes else f"{batch.ndim}-d {dtype}"
-    parts = structure.batch_children_by_name(batch)
+    parts = nested_structures.batch_children_by_name(batch)
     if parts is None:
         return type(batch).__name__
     are_rows = isinstance(batch, list) and not in_columns
@@ -57,7 +57,7 @@ def outline_of_batch(batch: Any) -> Outline:
     """Return a batch as tensors and plain values in dicts and lists; classes by the names that they have in each rank."""
     if isinstance(batch, Tensor) or batch is None or type(batch) in (bool, int, float, str):
         return {"leaf": batch}
-    parts = structure.batch_children(batch)
+    parts = nested_structures.batch_children(batch)
     kind = type(batch)
     if parts is None or "<locals>" in kind.__qualname__:
         raise no_rows_error(f"there is a {kind.__name__} in them")

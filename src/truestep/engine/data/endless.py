@@ -9,7 +9,7 @@ from operator import length_hint
 from types import FunctionType
 from typing import Any
 
-from truestep.core.written_source import Loop, function_node, unwrap_function
+from truestep.core.source_lookup import Loop, function_node, unwrap_function
 
 _WAYS_OUT = ast.Break | ast.Return | ast.Raise | ast.Try | ast.Match
 _OF_ITS_OWN = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda

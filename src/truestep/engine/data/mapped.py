@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from torch.utils.data import Subset
 
-from truestep.core.accelerator import is_async_device
+from truestep.core.device_specific import is_async_device
+from truestep.engine.automatic_choice import Choice
 from truestep.engine.batches import BatchOrigin
-from truestep.engine.choices import Choice
-from truestep.engine.data.block_forms import unwrap_whole_dataset
+from truestep.engine.data.batch_source import BatchSource, BatchWithOrigin
 from truestep.engine.data.blocks import uniform_shuffle_warning
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchBlock, BatchOrder, BatchRequest
-from truestep.engine.data.ordering import describe_data_options
-from truestep.engine.data.probe import SampleProbe, SampleProbing
-from truestep.engine.data.samples import SeededSamples
-from truestep.engine.data.source import BatchSource, BatchWithOrigin
+from truestep.engine.data.order_construction import describe_data_options
+from truestep.engine.data.sample_loading import SeededSamples
+from truestep.engine.data.sample_probe import SampleProbe, SampleProbing
+from truestep.engine.data.shard_detection import unwrap_whole_dataset
 from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.data.workers import WorkerPool, choose_num_workers
-from truestep.engine.processes.shares import WHOLE, RankShare
+from truestep.engine.processes.batch_row_shares import WHOLE, RankShare
 
 SPREAD = 6  # samples from all over the data that several ranks compare
 

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import DataLoader
 
-from truestep.core.calls import is_argument_error
+from truestep.core.argument_errors import is_argument_error
 from truestep.core.errors import DataError, OptionError
-from truestep.core.wording import a_type
+from truestep.core.text_formatting import a_type
+from truestep.engine.data.batch_digest import chained_digest
 from truestep.engine.data.keys import derive_sample_key, sample_keys_at, uniform_from_sample_keys
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.permutation import Indices
-from truestep.engine.data.read_digest import chained_digest
 
 Weights = Mapping[str, float]
 Counts = npt.NDArray[np.int64]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from truestep.engine.choices import Choice
-from truestep.engine.data.draws import SampleIndices
+from truestep.engine.automatic_choice import Choice
+from truestep.engine.data.batch_source import BatchSource, BatchWithOrigin
 from truestep.engine.data.mapped import MappedSource
 from truestep.engine.data.mixture import (
     Counts,
@@ -21,7 +21,7 @@ from truestep.engine.data.mixture import (
 )
 from truestep.engine.data.order import POSITIONS_AT_ONCE, BatchBlock, BatchOrder
 from truestep.engine.data.permutation import Indices
-from truestep.engine.data.source import BatchSource, BatchWithOrigin
+from truestep.engine.data.sample_draws import SampleIndices
 
 
 class JoinedData(Dataset[Any]):

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from truestep.core.errors import DataError
+from truestep.engine.automatic_choice import Choice
 from truestep.engine.batches import BatchOrigin, batch_rows
-from truestep.engine.choices import Choice
+from truestep.engine.data.batch_source import BatchSource, BatchWithOrigin
 from truestep.engine.data.empty_batch import describe_batch_types
 from truestep.engine.data.mixture import (
     MixtureDraws,
@@ -18,12 +19,11 @@ from truestep.engine.data.mixture import (
     refuse_endless_evaluation,
 )
 from truestep.engine.data.options import DataOptions
-from truestep.engine.data.ordering import describe_data_options
+from truestep.engine.data.order_construction import describe_data_options
 from truestep.engine.data.permutation import Indices
 from truestep.engine.data.randomness import SampleRandomness
-from truestep.engine.data.source import BatchSource, BatchWithOrigin
 from truestep.engine.data.transfer import batches_to_device
-from truestep.engine.processes.shares import RankShare
+from truestep.engine.processes.batch_row_shares import RankShare
 
 PIECE = 32  # samples that are read of a source together
 

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from truestep.core.calls import check_keyword_options
+from truestep.core.argument_errors import check_keyword_options
 from truestep.core.errors import OptionError, check_flag, intended_whole_number
-from truestep.core.wording import a_type
-from truestep.engine.data.stacking import stack_samples
+from truestep.core.text_formatting import a_type
+from truestep.engine.data.batch_collation import stack_samples
 
 Numbers = Sequence[float] | npt.NDArray[Any] | torch.Tensor
 

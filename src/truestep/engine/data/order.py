@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from truestep.engine.data.draws import SampleIndices
 from truestep.engine.data.permutation import Indices
+from truestep.engine.data.sample_draws import SampleIndices
 
 POSITIONS_AT_ONCE = 8192  # an order is computed this far ahead: numpy's cost per call is paid once
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from truestep.core.errors import DataError
 from truestep.core.random_streams import GOLDEN, MASK, mix_random_keys
+from truestep.engine.data.generator_search import find_sample_generators
 from truestep.engine.data.generators import SampleGenerator, global_sample_generators
 from truestep.engine.data.keys import derive_sample_key, sample_keys_at
-from truestep.engine.data.search import find_sample_generators
 
 KEYS_AT_ONCE = 2048  # keys are computed for so many positions ahead: numpy's cost per call is paid once
 

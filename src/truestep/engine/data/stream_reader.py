@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
-from truestep.core.wording import error_line
-from truestep.engine.data.progress import note_sample
+from truestep.core.text_formatting import error_line
+from truestep.engine.data.failing_file_line import describe_file_line
 from truestep.engine.data.randomness import SampleRandomness
-from truestep.engine.data.read_from import describe_file_line
+from truestep.engine.data.worker_progress import note_sample
 
 if TYPE_CHECKING:
-    from truestep.engine.data.streaming import SampleStream, StreamReading
+    from truestep.engine.data.stream_batches import SampleStream, StreamReading
 
 FEW = 3
 """Batches behind which a state is asked for first, and that are read again behind a state before it is trusted."""

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from truestep.core import structure
-from truestep.core.accelerator import CopyStream, allows_non_blocking_copy, is_async_device, is_cpu_device
+from truestep.core import nested_structures
+from truestep.core.device_specific import CopyStream, allows_non_blocking_copy, is_async_device, is_cpu_device
 
 
 def batches_to_device(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
@@ -23,7 +23,7 @@ def batches_to_device(batches: Iterator[Any], device: torch.device) -> Iterator[
 def move_batch(batch: Any, device: torch.device) -> Any:
     """Return `batch` on `device`; tensors and whatever has a method `to`, the rest as it is."""
     unwaited = allows_non_blocking_copy(device)
-    return structure.map_batch_leaves(
+    return nested_structures.map_batch_leaves(
         lambda leaf: leaf.to(device, non_blocking=unwaited) if hasattr(leaf, "to") else leaf, batch
     )
 
@@ -44,7 +44,7 @@ def _copy_ahead(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
 
 
 def _wait_for_copy(batch: Any, stream: CopyStream) -> Any:
-    leaves = [leaf for _, leaf in structure.batch_leaves(batch)]
+    leaves = [leaf for _, leaf in nested_structures.batch_leaves(batch)]
     parts = [part for leaf in leaves for part in (leaf if isinstance(leaf, PackedSequence) else (leaf,))]
     stream.hand_to_current_stream(part for part in parts if isinstance(part, torch.Tensor))
     return batch

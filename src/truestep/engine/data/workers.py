@@ -16,18 +16,18 @@ import torch
 from torch.multiprocessing.reductions import shared_cache
 from torch.utils.data import DataLoader, IterableDataset
 
-from truestep.core import structure
-from truestep.core.accelerator import is_cpu_device
+from truestep.core import nested_structures
+from truestep.core.device_specific import is_cpu_device
 from truestep.core.errors import DataError
-from truestep.core.system import WORKER_ENDED
-from truestep.engine.choices import Choice
-from truestep.engine.data.changed import data_change_markers
+from truestep.core.os_specific import WORKER_ENDED
+from truestep.engine.automatic_choice import Choice
+from truestep.engine.data.data_change_detection import data_change_markers
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchRequest
-from truestep.engine.data.parcel import PackedBatch, pack_batch, unpack_batch
-from truestep.engine.data.patience import POLL_SECONDS, WorkerPatience, WorkerWaitError
-from truestep.engine.data.progress import WorkerProgress, prepare_worker
-from truestep.engine.data.unsent import UnsentBatch
+from truestep.engine.data.packed_tensors import PackedBatch, pack_batch, unpack_batch
+from truestep.engine.data.unsendable_batches import UnsentBatch
+from truestep.engine.data.worker_progress import WorkerProgress, prepare_worker
+from truestep.engine.data.worker_timeouts import POLL_SECONDS, WorkerPatience, WorkerWaitError
 
 # Below these, handing batches over and starting processes costs more than it saves (docs/data.md).
 CHEAP_SAMPLE_SECONDS = 50e-6
@@ -44,7 +44,7 @@ class PinnedBatch:
     def pin_memory(self) -> "PinnedBatch":
         """Return the batch with its tensors in page-locked memory."""
         batch = unpack_batch(self.batch) if isinstance(self.batch, PackedBatch) else self.batch
-        return PinnedBatch(structure.map_batch_leaves(_pin_leaf, batch))
+        return PinnedBatch(nested_structures.map_batch_leaves(_pin_leaf, batch))
 
 
 def _pin_leaf(leaf: Any) -> Any:

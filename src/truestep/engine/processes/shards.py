@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.checkpoints.boxes import RequestedTensorBox, TensorBox
-from truestep.checkpoints.tree import SavedTensorPiece
-from truestep.core.trees import map_tree_leaves
+from truestep.checkpoints.state_codec import SavedTensorPiece
+from truestep.checkpoints.tensor_selection import RequestedTensorBox, TensorBox
+from truestep.core.state_trees import map_tree_leaves
 
 _NOTHING = torch.empty(0)
 

@@ -21,15 +21,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from truestep.core.accelerator import make_completion_query
+from truestep.core.device_specific import make_completion_query
 from truestep.core.errors import RankError
-from truestep.core.frames import line_of_user_code
-from truestep.core.leaving import exit_status
-from truestep.core.wording import error_line
-from truestep.engine.processes.asking import ask_rank_store, end_store_threads
-from truestep.engine.processes.flat import PIECE_BYTES, FlatPiece, divide_into_pieces
-from truestep.engine.processes.left_loop import LeftLoop
-from truestep.engine.processes.lookout import (
+from truestep.core.loop_exit_exception import exit_status
+from truestep.core.text_formatting import error_line
+from truestep.core.user_frames import line_of_user_code
+from truestep.engine.processes.batch_row_shares import RankShare
+from truestep.engine.processes.flat_tensors import PIECE_BYTES, FlatPiece, divide_into_pieces
+from truestep.engine.processes.loop_end_cause import LeftLoop
+from truestep.engine.processes.meeting import WorldMeeting
+from truestep.engine.processes.rank_liveness import (
     CALL_OF_ALL,
     RankLookout,
     describe_rank_place,
@@ -37,9 +38,8 @@ from truestep.engine.processes.lookout import (
     rank_heartbeat,
     ranks_apart_message,
 )
-from truestep.engine.processes.meeting import WorldMeeting
-from truestep.engine.processes.notes import RankNotes
-from truestep.engine.processes.shares import RankShare
+from truestep.engine.processes.store_notes import RankNotes
+from truestep.engine.processes.store_requests import ask_rank_store, end_store_threads
 
 T = TypeVar("T")
 

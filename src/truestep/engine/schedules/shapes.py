@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from truestep.core.errors import OptionError, check_number
-from truestep.core.wording import a_type
+from truestep.core.text_formatting import a_type
 
 
 def warmup_cosine(

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
+from truestep.core.argument_errors import check_keyword_options
 from truestep.core.call_site import is_raised_in_library
-from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_choice
-from truestep.core.frames import warn_user
-from truestep.core.metric_names import best_mode_of_metric
+from truestep.core.metric_direction import best_mode_of_metric
 from truestep.core.schedule_units import AMBIGUOUS, Counting, Plateau, ScheduleFactory, schedule_unit
-from truestep.core.wording import a_type, keyword_text, with_article
+from truestep.core.text_formatting import a_type, keyword_text, with_article
+from truestep.core.user_frames import warn_user
 from truestep.engine.schedules.shapes import check_schedules_optimizer
-from truestep.instrument.steps import step_schedule
+from truestep.instrument.step_listeners import step_schedule
 
 _OURS = {
     "cosine": "warmup_cosine",

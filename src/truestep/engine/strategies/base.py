@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
-from truestep.engine.counting import BatchCounting
+from truestep.engine.example_counting import BatchCounting
+from truestep.engine.loss_sums import LossTotals
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
-from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from truestep.core.accelerator import send_to_device
+from truestep.core.device_specific import send_to_device
 from truestep.engine.gradient_hooks import register_gradient_hooks
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.first_message import (

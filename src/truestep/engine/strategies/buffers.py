@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buffers that a forward fills, over ranks of which each sees its own examples.
 
-Batch normalisation takes its statistics of all ranks in an update (`statistics.py`), and a power iteration reads weights, which are
-the same. Where a normalisation was called outside of updates, its running statistics are looked at in the next one.
-Of any other buffer nobody can see from outside whether a change was a sum, a mean or a ratio: its user says so, or it has to come
-out the same on all ranks. Whether it does is seen by one number for each rank, which rides with the gradients.
+Batch normalisation takes its statistics of all ranks in an update (`synchronized_batch_norm.py`), and a power iteration reads
+weights, which are the same. Where a normalisation was called outside of updates, its running statistics are looked at in the next
+one. Of any other buffer nobody can see from outside whether a change was a sum, a mean or a ratio: its user says so, or it has to
+come out the same on all ranks. Whether it does is seen by one number for each rank, which rides with the gradients.
 """
 
 import json
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from truestep.core.buffers import spectral_norm_buffers
 from truestep.core.errors import RankError
-from truestep.core.wording import first_few
+from truestep.core.text_formatting import first_few
 from truestep.engine.buffer_rules import BUFFER_RULES, BufferRule
 from truestep.engine.processes.world import World
-from truestep.engine.strategies.statistics import has_moved_locally
+from truestep.engine.strategies.synchronized_batch_norm import has_moved_locally
 
 NUM_BUFFER_NUMBERS = 3
 _AT_ONCE = 1 << 20

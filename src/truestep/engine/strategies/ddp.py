@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from truestep.engine.loss_sums import LossTotals
 from truestep.engine.precision import Precision
 from truestep.engine.processes.gathering import gather_all_rows
 from truestep.engine.processes.world import World
@@ -19,14 +20,13 @@ from truestep.engine.strategies.buckets import GradientBuckets
 from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS, has_buffer_comparison
 from truestep.engine.strategies.division import SharedBatch
 from truestep.engine.strategies.first_message import FirstMessage
-from truestep.engine.strategies.statistics import (
+from truestep.engine.strategies.synchronized_batch_norm import (
     Norm,
     any_takes_batch_statistics,
     share_rank_statistics,
     unshare_rank_statistics,
 )
 from truestep.engine.strategies.totals import RankTotals
-from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
 
 

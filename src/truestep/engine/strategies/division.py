@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import BatchError, LossError
-from truestep.core.frames import line_of_user_code
+from truestep.core.user_frames import line_of_user_code
 from truestep.engine.batches import Batch, map_batch_tensors
-from truestep.engine.counting import BatchCounting
-from truestep.engine.data.same_data import refuse_other_rows
-from truestep.engine.processes.lookout import WITH_STATISTICS
+from truestep.engine.data.rank_data_check import refuse_other_rows
+from truestep.engine.example_counting import BatchCounting
 from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
+from truestep.engine.processes.rank_liveness import WITH_STATISTICS
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchPlacing
 from truestep.engine.strategies.buffers import RankBuffers
 from truestep.engine.strategies.first_message import RankMessageHead
-from truestep.engine.strategies.switches import RankSwitches
-from truestep.engine.strategies.unmet import UnmetUpdates
+from truestep.engine.strategies.rank_consistency_check import RankSwitches
+from truestep.engine.strategies.updates_without_meeting import UnmetUpdates
 from truestep.engine.weights import LearnerWeights
 
 
@@ -66,8 +66,8 @@ _NOT_GIVEN = -1
 class SharedBatch:
     """The parts of one set of learners' batches; `counts_calls` says whether all must call the loss equally often now.
 
-    Where the ranks meet for it, they find out whether they train the same, too; where they do not (`unmet.py`), when the gradients
-    have come. `may_ride` says whether what a meeting would say may stand at the head of the gradients' first message.
+    Where the ranks meet for it, they find out whether they train the same, too; where they do not (`updates_without_meeting.py`),
+    when the gradients have come. `may_ride` says whether what a meeting would say may stand at the head of the gradients' first message.
     """
 
     shares_batches = True

@@ -14,20 +14,24 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from truestep.core.accelerator import send_to_device
+from truestep.core.device_specific import send_to_device
 from truestep.core.errors import OptionError
 from truestep.engine.gradient_hooks import refuse_gradient_hooks
+from truestep.engine.loss_sums import LossTotals
 from truestep.engine.precision import Precision
-from truestep.engine.processes.pickled_parts import ask_others_when_pickled
+from truestep.engine.processes.shard_pickling import ask_others_when_pickled
 from truestep.engine.processes.shards import divide_loaded_weights, is_divided_over_ranks
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
 from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS, has_buffer_comparison
 from truestep.engine.strategies.division import SharedBatch
-from truestep.engine.strategies.statistics import Norm, share_rank_statistics, unshare_rank_statistics
+from truestep.engine.strategies.fsdp_units import FsdpUnitCalls, fsdp_blocks, fsdp_roots
+from truestep.engine.strategies.synchronized_batch_norm import (
+    Norm,
+    share_rank_statistics,
+    unshare_rank_statistics,
+)
 from truestep.engine.strategies.totals import RankTotals
-from truestep.engine.strategies.units import FsdpUnitCalls, fsdp_blocks, fsdp_roots
-from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
 
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
+from truestep.engine.loss_sums import LossTotals
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision, BatchPlacing, UpdateHooks
-from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
 
 

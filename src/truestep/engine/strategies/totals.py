@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import is_async_device, is_cpu_device, send_to_device
+from truestep.core.device_specific import is_async_device, is_cpu_device, send_to_device
 from truestep.core.errors import LossError
+from truestep.engine.loss_sums import LossTotals
 from truestep.engine.processes.world import World
-from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
 
 _DOUBLE = (torch.float64, torch.complex128)

@@ -5,13 +5,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from truestep.core.results import result_to_plain
+from truestep.core.result_display import result_to_plain
 from truestep.explainer.catalogue import explained_errors, nearest_errors, recognise_error
 from truestep.explainer.crash import Crash
 from truestep.explainer.explain import explain_crash
 from truestep.explainer.explainer import Explainer
 from truestep.explainer.explanation import Explanation
-from truestep.explainer.logs.reading import ErrorInLog, ErrorLog, read_error_log
+from truestep.explainer.logs.log_errors import ErrorInLog, ErrorLog, read_error_log
 
 # a line with none of these words tells of no error: most lines of most logs are passed over so
 TELLING = re.compile(

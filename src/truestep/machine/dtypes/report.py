@@ -11,15 +11,15 @@ from typing import Any
 import torch
 
 from truestep.core.errors import OptionError
-from truestep.core.results import RenderableType, Result
-from truestep.machine.dtypes.computing import (
+from truestep.core.result_display import RenderableType, Result
+from truestep.machine.dtypes.dtype_support import (
     DtypeDevice,
     DtypeSupport,
     available_dtype_devices,
     dtype_support,
     without_dtype_warnings,
 )
-from truestep.machine.dtypes.numbers import DtypeNumericLimits, numeric_limits_of_dtype
+from truestep.machine.dtypes.dtype_values import DtypeNumericLimits, numeric_limits_of_dtype
 
 _ORDER = ("bool", "whole", "float", "complex", "quantised", "bits", "unknown")
 LARGEST = 16384

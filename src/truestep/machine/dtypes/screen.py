@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from truestep.core.rich_names import Group, RenderableType, Text
+from truestep.core.rich_imports import Group, RenderableType, Text
 from truestep.machine.dtypes.report import DtypeReport, DtypeRow
 from truestep.machine.gpus.columns import UNKNOWN
 from truestep.machine.gpus.table import Heading, gpu_table

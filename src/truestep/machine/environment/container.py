@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from truestep.core.atomic_files import is_visible_path
 from truestep.core.control_groups import (
     control_groups,
     num_usable_cpus,
     read_cgroup_file,
     read_cgroup_numbers,
 )
-from truestep.core.files import is_visible_path
 
 
 @dataclass(frozen=True, kw_only=True)

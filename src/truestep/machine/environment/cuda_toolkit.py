@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.core.files import is_visible_file, is_visible_folder, is_visible_path, visible_paths_in
+from truestep.core.atomic_files import is_visible_file, is_visible_folder, is_visible_path, visible_paths_in
 from truestep.machine.environment.system import program_version_by_pattern
 
 DEFAULT_HOME = Path("/usr/local/cuda")

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.core.files import is_visible_path, visible_paths_in
+from truestep.core.atomic_files import is_visible_path, visible_paths_in
 from truestep.machine.environment.packages import InstalledPackage
 
 LOADER_CACHE = Path("/etc/ld.so.cache")

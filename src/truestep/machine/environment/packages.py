@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from truestep.core.files import visible_paths_in
+from truestep.core.atomic_files import visible_paths_in
 
 _METADATA = re.compile(r"(?P<name>.+?)-(?P<version>\d[^-]*)(?:-py[\d.]+)?\.(?:dist-info|egg-info)")
 _RELEVANT = re.compile(

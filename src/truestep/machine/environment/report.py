@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from truestep.core.files import is_visible_path
-from truestep.core.results import RenderableType, Result
+from truestep.core.atomic_files import is_visible_path
+from truestep.core.result_display import RenderableType, Result
 from truestep.core.secret_values import hide_secret_variable
 from truestep.machine.environment import container as containers
 from truestep.machine.environment import cuda_toolkit, libraries, packages

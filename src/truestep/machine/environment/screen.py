@@ -3,8 +3,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from truestep.core.rich_names import Console, ConsoleOptions, Group, Padding, RenderableType, Table, Text
-from truestep.core.wording import bytes_text
+from truestep.core.rich_imports import Console, ConsoleOptions, Group, Padding, RenderableType, Table, Text
+from truestep.core.text_formatting import bytes_text
 from truestep.machine.environment.container import ContainerLimits
 from truestep.machine.environment.cuda_toolkit import CudaHomeCandidate
 from truestep.machine.environment.report import Environment, EnvironmentVerdict, Machine

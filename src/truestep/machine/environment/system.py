@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from truestep.core.files import is_visible_folder
-from truestep.core.system import soft_limit
+from truestep.core.atomic_files import is_visible_folder
+from truestep.core.os_specific import soft_limit
 
 _INSTRUCTION_SETS = ("sse4_2", "avx", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd", "sve")
 _COMPILERS = {  # what stands before the version, in the first line

@@ -12,8 +12,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from truestep.core.atomic_files import is_visible_folder
 from truestep.core.errors import MissingPackageError
-from truestep.core.files import is_visible_folder
 from truestep.machine.environment import probe
 
 PROBE_TIMEOUT_SECONDS = 60

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Sequence
 
 from truestep.core.errors import OptionError, names_hint
-from truestep.core.system import is_administrator
+from truestep.core.os_specific import is_administrator
 from truestep.machine.gpus.records import Gpu, GpuReport
 
 

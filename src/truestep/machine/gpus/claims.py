@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from truestep.core import system
+from truestep.core import os_specific
 from truestep.core.errors import GpuError
 
 VARIABLE = "TRUESTEP_GPU_LOCKS"
-DEFAULT_FOLDER = str(system.shared_machine_folder() / "truestep-gpus")
+DEFAULT_FOLDER = str(os_specific.shared_machine_folder() / "truestep-gpus")
 MAX_RESERVATION_SECONDS = 3600.0  # a file that claims more was not written by this program
 SELECTING_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.02
@@ -67,7 +67,7 @@ class CardClaims:
     def holder(self, uuid: str) -> str | None:
         """Return who holds a card, or None when it is free."""
         try:
-            descriptor = system.open_no_follow(self._claim_path(uuid), os.O_RDONLY)
+            descriptor = os_specific.open_no_follow(self._claim_path(uuid), os.O_RDONLY)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -107,11 +107,11 @@ class CardClaims:
         path = self._claim_path(name)
         try:
             with suppress(FileExistsError):
-                descriptor = system.open_no_follow(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-                system.make_world_writable(descriptor)
+                descriptor = os_specific.open_no_follow(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+                os_specific.make_world_writable(descriptor)
                 return descriptor
             # without O_CREAT: the kernel refuses that on other users' files in shared folders
-            return system.open_no_follow(path, os.O_RDWR)
+            return os_specific.open_no_follow(path, os.O_RDWR)
         except OSError as error:
             raise GpuError(
                 f"The claim {path} can't be opened ({error.strerror}), so a card can't be picked safely. "
@@ -121,7 +121,7 @@ class CardClaims:
 
 def _try_lock(descriptor: int) -> bool:
     try:
-        system.lock_file(descriptor)
+        os_specific.lock_file(descriptor)
     except BlockingIOError:
         return False
     return True
@@ -133,13 +133,13 @@ def _user_and_process_text() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user number without a name
-        user = str(system.user_id())
+        user = str(os_specific.user_id())
     return f"{user}, process {os.getpid()}"
 
 
 def _read_claim(descriptor: int) -> dict[str, str]:
     try:
-        claim = json.loads(system.read_at(descriptor, 4096, 0) or b"{}")
+        claim = json.loads(os_specific.read_at(descriptor, 4096, 0) or b"{}")
         return {"who": str(claim.get("who", "")), "until": str(float(claim.get("until") or 0))}
     except (ValueError, AttributeError, TypeError):
         return {}
@@ -147,4 +147,4 @@ def _read_claim(descriptor: int) -> dict[str, str]:
 
 def _write_claim(descriptor: int, claim: dict[str, object]) -> None:
     os.ftruncate(descriptor, 0)
-    system.write_at(descriptor, json.dumps(claim).encode(), 0)
+    os_specific.write_at(descriptor, json.dumps(claim).encode(), 0)

@@ -7,7 +7,7 @@ The table and the legend are both made of this, so that neither can say what the
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from truestep.core.wording import bytes_text
+from truestep.core.text_formatting import bytes_text
 from truestep.machine.gpus.records import Gpu
 
 UNKNOWN = "-"

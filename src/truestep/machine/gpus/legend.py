@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.core.rich_names import Console, ConsoleOptions, RenderableType, Text
+from truestep.core.rich_imports import Console, ConsoleOptions, RenderableType, Text
 from truestep.machine.gpus.columns import IDENTITY, LOAD
 from truestep.machine.gpus.table import gpu_table
 

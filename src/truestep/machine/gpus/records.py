@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from truestep.core.results import RenderableType, Result
+from truestep.core.result_display import RenderableType, Result
 from truestep.machine.gpus.nvml import nvml_field
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from truestep.core.errors import OptionError, names_hint
-from truestep.core.results import RenderableType, Result
-from truestep.core.wording import bytes_text
+from truestep.core.result_display import RenderableType, Result
+from truestep.core.text_formatting import bytes_text
 from truestep.machine.gpus.records import Gpu, GpuProcess, MigInstance
 
 FAR = 1000.0  # the distance of what no waiting brings nearer

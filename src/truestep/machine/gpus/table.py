@@ -3,8 +3,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from truestep.core.rich_names import Console, ConsoleOptions, RenderableType, Table, Text, box
-from truestep.core.wording import bytes_text
+from truestep.core.rich_imports import Console, ConsoleOptions, RenderableType, Table, Text, box
+from truestep.core.text_formatting import bytes_text
 from truestep.machine.gpus.columns import IDENTITY, INDEX, LOAD, NAME, UNKNOWN, CardColumn, card_memory_text
 from truestep.machine.gpus.records import Gpu, GpuProcess, GpuReport
 

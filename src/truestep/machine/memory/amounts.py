@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from truestep.core.system import peak_memory_bytes
+from truestep.core.os_specific import peak_memory_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

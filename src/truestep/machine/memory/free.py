@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from truestep.core.results import RenderableType, Result
+from truestep.core.result_display import RenderableType, Result
 from truestep.machine.gpus.read import read_gpus
 from truestep.machine.memory.amounts import MemoryAmounts, accelerator_in_use, measure_memory
-from truestep.machine.memory.holders import MAX_PATHS, ReferrerPathFinder
+from truestep.machine.memory.object_holders import MAX_PATHS, ReferrerPathFinder
 from truestep.machine.memory.processes import HoldingProcess, ProcessEndResult, end_process, holding_processes
 from truestep.machine.memory.tensors import LiveStorages, LiveTensor, describe_storage
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from truestep.core.results import RenderableType, Result
+from truestep.core.result_display import RenderableType, Result
 from truestep.machine.memory.amounts import MemoryAmounts, measure_memory
 from truestep.machine.memory.free import largest_live_tensors, release_cached_memory
 from truestep.machine.memory.tensors import LiveStorages, LiveTensor

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from truestep.core.system import is_own_process
+from truestep.core.os_specific import is_own_process
 from truestep.machine.gpus.processes import has_card_open, identify_process, is_in_host_pid_namespace
 from truestep.machine.gpus.records import GpuProcess, GpuReport
 

@@ -3,8 +3,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from truestep.core.rich_names import Group, RenderableType, Table, Text
-from truestep.core.wording import bytes_text
+from truestep.core.rich_imports import Group, RenderableType, Table, Text
+from truestep.core.text_formatting import bytes_text
 from truestep.machine.gpus.columns import UNKNOWN
 from truestep.machine.gpus.table import Cell, gpu_table, process_command_text
 from truestep.machine.memory.amounts import MemoryAmounts

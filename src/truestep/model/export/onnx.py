@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from truestep.core.errors import ModelError, OptionError, explain_missing_extra, names_hint
-from truestep.core.modules import as_module
-from truestep.core.results import RenderableType, Result
-from truestep.core.wording import bytes_text, error_line
+from truestep.core.module_inspection import as_module
+from truestep.core.result_display import RenderableType, Result
+from truestep.core.text_formatting import bytes_text, error_line
 from truestep.model.calling import (
     Arguments,
     forward_arguments,
@@ -69,7 +69,7 @@ class OnnxExport(Result):
         )
 
     def __rich__(self) -> RenderableType:
-        from truestep.core.rich_names import Text
+        from truestep.core.rich_imports import Text
 
         lines = [
             f"{self.path}: {bytes_text(self.size_bytes)}, opset {self.opset}",

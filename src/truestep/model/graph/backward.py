@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from truestep.core.wording import bytes_text
+from truestep.core.text_formatting import bytes_text
 from truestep.model.calling import tensors_in_structure
-from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph
+from truestep.model.graph.graph_nodes import GraphNode, ModuleCall, TracedGraph
 
 SAVED = "_saved_"
 

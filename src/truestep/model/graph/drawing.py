@@ -10,8 +10,8 @@ from importlib import resources
 from truestep.core.charts import chart_css
 from truestep.core.charts.markup import Html, html_tag, join_html
 from truestep.core.errors import explain_missing_extra
+from truestep.model.graph.mermaid_and_dot import graphviz_text
 from truestep.model.graph.picture import Border, Box, Picture
-from truestep.model.graph.text import graphviz_text
 
 POINTS = 72.0  # Graphviz measures boxes in inches
 LETTER, BOLD, LINE = 7.3, 8.3, 17.0  # of 12 pixels, on the generous side: fonts differ

@@ -9,19 +9,19 @@ from typing import Any, Literal
 
 from torch import nn
 
-from truestep.core.charts.standalone import svg_image
+from truestep.core.atomic_files import explain_unwritable
+from truestep.core.charts.standalone_svg import svg_image
 from truestep.core.errors import MissingPackageError, ModelError, OptionError, check_choice, names_hint
-from truestep.core.files import explain_unwritable
-from truestep.core.results import RenderableType, Result
-from truestep.core.wording import bytes_text
+from truestep.core.result_display import RenderableType, Result
+from truestep.core.text_formatting import bytes_text
 from truestep.model.calling import Arguments, preserve_model_state
-from truestep.model.graph import text
+from truestep.model.graph import mermaid_and_dot
 from truestep.model.graph.backward import AutogradGraphCollector
+from truestep.model.graph.graph_nodes import TracedGraph
 from truestep.model.graph.picture import Picture, pictures_at_all_depths
-from truestep.model.graph.rolling import GraphRepeatFolder
+from truestep.model.graph.repeat_folding import GraphRepeatFolder
 from truestep.model.graph.tracing import trace_model
-from truestep.model.graph.tree import TracedGraph
-from truestep.model.summaries.counting import model_error_of_forward
+from truestep.model.summaries.flop_counting import model_error_of_forward
 from truestep.model.summaries.memory import initialize_lazy_layers, run_without_values
 
 Kind = Literal["modules", "autograd"]
@@ -52,11 +52,11 @@ class ModelGraph(Result):
 
     def mermaid(self, depth: int | None = None, kind: Kind = "modules") -> str:
         """Return a picture in Mermaid's language, which GitHub and many editors draw."""
-        return text.mermaid_text_of_picture(self.picture(depth, kind))
+        return mermaid_and_dot.mermaid_text_of_picture(self.picture(depth, kind))
 
     def dot(self, depth: int | None = None, kind: Kind = "modules") -> str:
         """Return a picture in Graphviz's language."""
-        return text.graphviz_text_of_picture(self.picture(depth, kind))
+        return mermaid_and_dot.graphviz_text_of_picture(self.picture(depth, kind))
 
     def svg(self, depth: int | None = None, kind: Kind = "modules") -> str:
         """Return a picture as an SVG document; needs the extra `[graph]`."""
@@ -91,7 +91,7 @@ class ModelGraph(Result):
 
     def shown(self, depth: int | None = None, kind: Kind = "modules") -> RenderableType:
         """Return a picture as a tree for the terminal."""
-        from truestep.core.rich_names import Group, Text
+        from truestep.core.rich_imports import Group, Text
         from truestep.model.graph.screen import picture_tree
 
         picture = self.picture(depth, kind)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from truestep.core.charts.document import html_document, html_header
 from truestep.core.charts.markup import Html, html_tag
-from truestep.core.wording import bytes_text
+from truestep.core.text_formatting import bytes_text
 from truestep.model.graph.drawing import picture_svg_element, read_graph_asset
 from truestep.model.graph.picture import Picture
 

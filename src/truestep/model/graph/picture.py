@@ -7,8 +7,14 @@ from typing import Any
 
 from torch import Tensor
 
-from truestep.core.wording import bytes_text, short_number
-from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph, module_calls_in, nodes_of_member
+from truestep.core.text_formatting import bytes_text, short_number
+from truestep.model.graph.graph_nodes import (
+    GraphNode,
+    ModuleCall,
+    TracedGraph,
+    module_calls_in,
+    nodes_of_member,
+)
 
 MAX_SHAPES = 3
 

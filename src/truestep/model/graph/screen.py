@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A picture in a terminal: a tree of frames and boxes in the order of the calls, without arrows."""
 
-from truestep.core.rich_names import Text, Tree
+from truestep.core.rich_imports import Text, Tree
 from truestep.model.graph.picture import Border, Box, Picture
 
 

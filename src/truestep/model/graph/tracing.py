@@ -16,7 +16,7 @@ from truestep.model.calling import (
     tensors_in_structure,
 )
 from truestep.model.graph.backward import AutogradGraphCollector, autograd_storage_id
-from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph
+from truestep.model.graph.graph_nodes import GraphNode, ModuleCall, TracedGraph
 
 
 def trace_model(model: nn.Module, arguments: Arguments) -> tuple[TracedGraph, AutogradGraphCollector]:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.core.accelerator import move_to_one_device
-from truestep.core.hooks import HookOfOriginal
-from truestep.core.trees import tree_leaves
+from truestep.core.device_specific import move_to_one_device
+from truestep.core.state_trees import tree_leaves
+from truestep.core.uncopied_hooks import HookOfOriginal
 from truestep.model.layers.interval import LookCostClock
 from truestep.model.layers.measures import (
     NUM_BINS,

@@ -6,12 +6,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from truestep.core.accelerator import AsyncHostCopy, send_to_host
+from truestep.core.device_specific import AsyncHostCopy, send_to_host
 from truestep.core.errors import OptionError
-from truestep.core.hooks import HookOfOriginal
-from truestep.core.modules import as_module, is_compiled_layer
-from truestep.core.results import RenderableType, Result
-from truestep.core.wording import number_or_dash, number_text, plural
+from truestep.core.module_inspection import as_module, is_compiled_layer
+from truestep.core.result_display import RenderableType, Result
+from truestep.core.text_formatting import number_or_dash, number_text, plural
+from truestep.core.uncopied_hooks import HookOfOriginal
 from truestep.model.layers import look as looking
 from truestep.model.layers.findings import (
     LOOKS,
@@ -165,7 +165,7 @@ class LayerWatch(Result):
         return {"schema_version": 1, "looks": looks, "findings": [vars(each) for each in self.findings]}
 
     def __rich__(self) -> RenderableType:
-        from truestep.core.rich_names import Group, Table, Text
+        from truestep.core.rich_imports import Group, Table, Text
 
         table = Table(box=None, pad_edge=False, header_style="bold")
         for heading in ("layer", "type", "mean", "spread", "dead", "saturated", "gradient", "update/weight"):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from truestep.core.wording import number_text, plural
+from truestep.core.text_formatting import number_text, plural
 
 
 @dataclass(frozen=True, kw_only=True)

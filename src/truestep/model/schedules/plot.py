@@ -15,16 +15,16 @@ from truestep.core.charts.chart import Chart, ChartSeries, ChartStepAxis
 from truestep.core.charts.curve import ChartCurve
 from truestep.core.charts.marks import CurveMark
 from truestep.core.errors import OptionError, check_number, explain_missing_extra
-from truestep.core.results import RenderableType, Result
+from truestep.core.result_display import RenderableType, Result
 from truestep.core.schedule_units import ScheduleFactory
-from truestep.core.wording import number_text
+from truestep.core.text_formatting import number_text
 from truestep.model.schedules.landmarks import (
     Landmarks,
     landmark_points,
     schedule_landmarks,
     schedule_length_mismatch_text,
 )
-from truestep.model.schedules.stepping import (
+from truestep.model.schedules.schedule_simulation import (
     Metric,
     ScheduledTraining,
     SteppedSchedule,
@@ -70,7 +70,7 @@ class SchedulePlot(Result):
 
     def to_svg(self, *, width: int = 720) -> str:
         """Return an SVG document, `width` pixels wide, light or dark as its reader prefers."""
-        from truestep.core.charts.standalone import charts_as_svg
+        from truestep.core.charts.standalone_svg import charts_as_svg
 
         charts = [_make_chart(quantity, self.of(quantity)) for quantity in self.quantities]
         return charts_as_svg(
@@ -119,7 +119,7 @@ class SchedulePlot(Result):
 
     def save(self, path: str | Path) -> Path:
         """Write the plot: .svg or .csv, or with matplotlib .png or .pdf."""
-        from truestep.core.files import explain_unwritable, replacing_file
+        from truestep.core.atomic_files import explain_unwritable, replacing_file
 
         path = Path(path)
         if path.suffix not in SUFFIXES:
@@ -148,7 +148,7 @@ class SchedulePlot(Result):
         return schedule_plot_table(self)
 
     def _repr_html_(self) -> str:
-        from truestep.core.charts.standalone import svg_image
+        from truestep.core.charts.standalone_svg import svg_image
 
         return svg_image(self.to_svg(), " ".join(self._schedule_summary_lines()))
 

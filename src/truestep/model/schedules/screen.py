@@ -5,8 +5,8 @@ import math
 from typing import TYPE_CHECKING
 
 from truestep.core.charts.terminal import TerminalChart, TerminalCurve
-from truestep.core.rich_names import Group, RenderableType, Table, Text
-from truestep.core.wording import number_text
+from truestep.core.rich_imports import Group, RenderableType, Table, Text
+from truestep.core.text_formatting import number_text
 
 if TYPE_CHECKING:
     from truestep.model.schedules.plot import ScheduleCurve, SchedulePlot

@@ -18,8 +18,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from truestep.core.errors import OptionError, names_hint
-from truestep.core.modules import as_module
-from truestep.core.wording import error_line
+from truestep.core.module_inspection import as_module
+from truestep.core.text_formatting import error_line
 from truestep.model.calling import (
     Arguments,
     forward_arguments,

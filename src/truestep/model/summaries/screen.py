@@ -3,9 +3,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.breakable import WrappingText
-from truestep.core.rich_names import Group, RenderableType, Table, Text
-from truestep.core.wording import bytes_text, plural, short_number
+from truestep.core.line_breaking import WrappingText
+from truestep.core.rich_imports import Group, RenderableType, Table, Text
+from truestep.core.text_formatting import bytes_text, plural, short_number
 
 if TYPE_CHECKING:
     from truestep.model.summaries.summary import Layer, Summary

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.core.accelerator import synchronize_device
+from truestep.core.device_specific import synchronize_device
 from truestep.core.errors import ModelError, OptionError, check_choice, check_number, names_hint
-from truestep.core.results import RenderableType, Result
-from truestep.core.wording import error_line
+from truestep.core.result_display import RenderableType, Result
+from truestep.core.text_formatting import error_line
 from truestep.model.calling import (
     Arguments,
     ForwardModulePath,
@@ -20,7 +20,7 @@ from truestep.model.calling import (
     run_forward,
     tensors_in_structure,
 )
-from truestep.model.summaries.counting import (
+from truestep.model.summaries.flop_counting import (
     ForwardOperationCounts,
     ModuleCallRecord,
     count_operations,

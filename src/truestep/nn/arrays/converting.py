@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.core.accelerator import require_usable_device
+from truestep.core.device_specific import require_usable_device
 from truestep.core.errors import OptionError
-from truestep.nn.arrays.rounding import (
+from truestep.nn.arrays.dtype_conversion import (
     NUMPY,
     TORCH,
     array_dtype_name,

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.core.accelerator import to_float64
+from truestep.core.device_specific import to_float64
 from truestep.core.errors import OptionError, check_choice
-from truestep.core.modules import restoring_module
-from truestep.core.results import RenderableType, Result, result_table
-from truestep.core.wording import a_type, plural
-from truestep.nn.layers import refuse_lazy_layers, refuse_non_module
-from truestep.nn.moments import RunningMoments, measure_moments, merge_moments
+from truestep.core.module_inspection import restoring_module
+from truestep.core.result_display import RenderableType, Result, result_table
+from truestep.core.text_formatting import a_type, plural
+from truestep.nn.layer_lookup import refuse_lazy_layers, refuse_non_module
+from truestep.nn.streaming_moments import RunningMoments, measure_moments, merge_moments
 
 Forward = Callable[[Any], object]
 Passes = Callable[[], Iterator[None]]

@@ -8,8 +8,8 @@ from typing import Self
 from torch import nn
 
 from truestep.core.errors import OptionError, check_number
-from truestep.core.results import RenderableType, Result, result_table
-from truestep.nn.layers import refuse_non_module
+from truestep.core.result_display import RenderableType, Result, result_table
+from truestep.nn.layer_lookup import refuse_non_module
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,12 @@ from torch import Tensor
 from torch.func import jacfwd, jvp, vjp, vmap
 
 from truestep.core.errors import LossError, check_choice, check_number
-from truestep.core.wording import plural
-from truestep.nn.derivatives.differentiated import FunctionToDifferentiate, Patterns, load_forward_mode_rules
+from truestep.core.text_formatting import plural
+from truestep.nn.derivatives.derivative_targets import (
+    FunctionToDifferentiate,
+    Patterns,
+    load_forward_mode_rules,
+)
 
 Mode = Literal["auto", "forward", "reverse"]
 MODES = ("auto", "forward", "reverse")

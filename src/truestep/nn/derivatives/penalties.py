@@ -8,11 +8,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from truestep.core.calls import raises_option_errors
+from truestep.core.argument_errors import raises_option_errors
 from truestep.core.errors import LossError, OptionError, check_choice, check_number
-from truestep.core.example_draws import rand
-from truestep.core.wording import a_type, plural
-from truestep.nn.derivatives.undisturbed import (
+from truestep.core.per_example_random import rand
+from truestep.core.text_formatting import a_type, plural
+from truestep.nn.derivatives.side_effect_free_call import (
     check_differentiable,
     half_to_float32,
     half_to_float32_under_autocast,

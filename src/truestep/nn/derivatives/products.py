@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError, OptionError
-from truestep.core.modules import as_module
-from truestep.nn.derivatives.differentiated import (
+from truestep.core.module_inspection import as_module
+from truestep.nn.derivatives.derivative_targets import (
     FunctionToDifferentiate,
     Patterns,
     derivative_parameters,
     detach_if_grad_disabled,
     load_forward_mode_rules,
 )
-from truestep.nn.derivatives.undisturbed import preserve_modules_while_deriving
+from truestep.nn.derivatives.side_effect_free_call import preserve_modules_while_deriving
 
 Names = Sequence[str] | None
 

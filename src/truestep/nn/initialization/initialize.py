@@ -14,9 +14,13 @@ from torch.nn.utils.parametrizations import _SpectralNorm
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.random_streams import preserve_torch_rng
-from truestep.core.results import RenderableType, Result, result_table
+from truestep.core.result_display import RenderableType, Result, result_table
 from truestep.nn.activations import Activation, activation_gain
-from truestep.nn.initialization.preceding import UNKNOWN, PrecedingActivation, preceding_activations
+from truestep.nn.initialization.preceding_activation import (
+    UNKNOWN,
+    PrecedingActivation,
+    preceding_activations,
+)
 from truestep.nn.initialization.rules import (
     PRESETS,
     InitSlot,
@@ -27,7 +31,7 @@ from truestep.nn.initialization.rules import (
     init_rule_for,
     init_slots,
 )
-from truestep.nn.layers import (
+from truestep.nn.layer_lookup import (
     layer_matches,
     layer_selectors,
     layer_tensor_name,

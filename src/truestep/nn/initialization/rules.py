@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from truestep.core.errors import OptionError, names_hint
-from truestep.core.modules import NORMS, restoring_module
-from truestep.nn.layers import LayerTensor, layer_selectors, match_layer_names
+from truestep.core.module_inspection import NORMS, restoring_module
+from truestep.nn.layer_lookup import LayerTensor, layer_selectors, match_layer_names
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _PRODUCTS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from truestep.core.wording import a_type, plural
+from truestep.core.text_formatting import a_type, plural
 from truestep.nn.named_axes.names import (
     POINTWISE,
     Names,

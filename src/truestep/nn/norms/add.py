@@ -13,8 +13,14 @@ from torch.nn.utils import parametrizations
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.random_streams import preserve_torch_rng
-from truestep.nn.layers import Layers, layer_tensor_name
-from truestep.nn.norms.tensors import KINDS, NormChange, NormedTensor, find_normed_tensors, weight_output_axis
+from truestep.nn.layer_lookup import Layers, layer_tensor_name
+from truestep.nn.norms.norm_targets import (
+    KINDS,
+    NormChange,
+    NormedTensor,
+    find_normed_tensors,
+    weight_output_axis,
+)
 
 SPECTRAL_SEED = 0  # of the start vectors, which the first power iterations turn to the singular ones
 

@@ -10,8 +10,8 @@ from torch.nn.utils import remove_spectral_norm as remove_old_spectral
 from torch.nn.utils import remove_weight_norm as remove_old_weight
 
 from truestep.core.errors import OptionError
-from truestep.nn.layers import Layers, layer_matches, layer_selectors, refuse_non_module
-from truestep.nn.norms.tensors import KINDS, OLD_HOOKS, NormChange, NormedTensor
+from truestep.nn.layer_lookup import Layers, layer_matches, layer_selectors, refuse_non_module
+from truestep.nn.norms.norm_targets import KINDS, OLD_HOOKS, NormChange, NormedTensor
 
 _REMOVE_OLD = {"weight norm": remove_old_weight, "spectral norm": remove_old_spectral}
 

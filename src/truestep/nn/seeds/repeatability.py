@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from truestep.core.frames import warn_user
-from truestep.core.variables import set_environment_variables
+from truestep.core.environment_variables import set_environment_variables
+from truestep.core.user_frames import warn_user
 
 CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 CUBLAS_REPEATS = (":4096:8", ":16:8")  # the values with which cuBLAS repeats itself, as torch checks them

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_number
 from truestep.core.random_streams import host_rng_states, set_host_rng_states
-from truestep.core.results import RenderableType, Result, facts_table
+from truestep.core.result_display import RenderableType, Result, facts_table
 from truestep.nn.seeds.repeatability import (
     Flags,
     Gap,
@@ -110,7 +110,7 @@ class Seeded(Result):
         return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
 
     def __rich__(self) -> RenderableType:
-        from truestep.core.rich_names import Group
+        from truestep.core.rich_imports import Group
 
         shown: list[RenderableType] = [
             f"seed {self.seed}: {', '.join(self.streams)}",

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from truestep.core.errors import OptionError, check_choice, check_number
-from truestep.core.results import RenderableType, Result
+from truestep.core.result_display import RenderableType, Result
 from truestep.nn.sizes.windows import KINDS, Kind, Window
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from truestep.core.errors import OptionError, names_hint
-from truestep.core.system import is_path_with_folder
+from truestep.core.os_specific import is_path_with_folder
 
 FOLDER = Path(__file__).parents[1]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.control_groups import num_usable_cpus
+from truestep.core.environment_variables import set_environment_variables
 from truestep.core.errors import OptionError
-from truestep.core.variables import set_environment_variables
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from truestep.core.frames import is_library_file
-from truestep.engine.processes.lookout import DID_NOT_COME, SHOWS_NO_LIFE
-from truestep.explainer.logs.reading import ErrorInLog, decode_error_log, read_error_log
+from truestep.core.user_frames import is_library_file
+from truestep.engine.processes.rank_liveness import DID_NOT_COME, SHOWS_NO_LIFE
+from truestep.explainer.logs.log_errors import ErrorInLog, decode_error_log, read_error_log
 
 # what the others say of a rank that hung, which this launch had to end
 _HUNG = (DID_NOT_COME, SHOWS_NO_LIFE)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import OptionError, RankError
-from truestep.core.wording import a_type
+from truestep.core.text_formatting import a_type
 from truestep.run.launching import tether
 from truestep.run.launching.agent import LaunchOptions, run_launched_processes
 from truestep.run.launching.tether import die_with_parent_process

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from truestep.core.atomic_files import is_unfinished_file, read_regular_file, replacing_file
 from truestep.core.errors import RunDirectoryError
-from truestep.core.files import is_unfinished_file, read_regular_file, replacing_file
-from truestep.core.system import is_reserved_name
-from truestep.core.wording import keyword_text
-from truestep.report.history import metrics_file_and_kept_copies
+from truestep.core.os_specific import is_reserved_name
+from truestep.core.text_formatting import keyword_text
 from truestep.report.media import MEDIA, MEDIA_SUFFIXES, MediaFileEntry
 from truestep.report.metrics import read_metrics
+from truestep.report.metrics_rollback import metrics_file_and_kept_copies
 from truestep.run.media.kind import EncodedMedia
 
 MAX_NAME = 100  # of the 255 bytes that file systems take: a name as %XX is three times as long

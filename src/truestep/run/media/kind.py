@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from truestep.core.errors import OptionError
-from truestep.core.wording import bytes_text
+from truestep.core.text_formatting import bytes_text
 from truestep.report.media import MAX_MEDIA_BYTES
 
 Values = NDArray[Any]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two lines on a terminal, as wide as it is."""
 
-from truestep.core.rich_names import Console, ConsoleOptions, RenderResult, Text
+from truestep.core.rich_imports import Console, ConsoleOptions, RenderResult, Text
 from truestep.run.progress.reading import ProgressReading
 
 STYLES = {"plain": "", "quiet": "dim", "warning": "yellow", "bad": "bold red"}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from truestep.core.wording import duration_text, number_text, short_number
+from truestep.core.text_formatting import duration_text, number_text, short_number
 
 # the report draws these; in a line they would crowd out what one watches
 NOT_SHOWN = ("learning_rate", "gradient_norm", "memory_bytes")

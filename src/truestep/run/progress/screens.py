@@ -72,7 +72,7 @@ class TerminalProgress:
     epoch_seconds = 0.2
 
     def __init__(self, stream: TextIO) -> None:
-        from truestep.core.rich_names import Console, Live
+        from truestep.core.rich_imports import Console, Live
 
         self._live = Live(
             console=Console(file=stream, force_terminal=True, force_jupyter=False, highlight=False),

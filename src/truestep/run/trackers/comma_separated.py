@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TextIO
 
-from truestep.core.files import open_regular_file, replacing_file
+from truestep.core.atomic_files import open_regular_file, replacing_file
 from truestep.report.export import format_csv
 from truestep.run.trackers.tracker import Tracker, Tracking
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from truestep.core.accelerator import to_float64
+from truestep.core.device_specific import to_float64
 from truestep.core.errors import OptionError
 from truestep.run.trackers.tracker import Tracker, Tracking
 

@@ -71,7 +71,7 @@ class TensorBoardTracker(Tracker):
 
     def graph(self, model: Any, batch: Any) -> None:
         """Add the graph that torch's tracer finds in eval mode; the model is left as it was."""
-        from truestep.core.modules import as_module
+        from truestep.core.module_inspection import as_module
         from truestep.model.calling import preserve_model_state
 
         module = as_module(model, "run.trackers.graph")

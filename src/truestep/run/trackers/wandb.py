@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import MissingPackageError
-from truestep.run.trackers.kept_ids import read_tracker_id, write_tracker_id
+from truestep.run.trackers.service_run_ids import read_tracker_id, write_tracker_id
 from truestep.run.trackers.tracker import Tracker, Tracking
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.averages import WeightMixture, weight_mixtures
-from truestep.doctor.source.carried_on import bests_of_other_parts, carried_on
+from truestep.doctor.source.cached_questions import imported_names
+from truestep.doctor.source.continued_runs import bests_of_other_parts, carried_on
 from truestep.doctor.source.counters import counted_loops, is_model_made_anew
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted_name, is_none, method_of, walk
-from truestep.doctor.source.questions import imported_names
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, node_text, replace_node
 from truestep.doctor.source.shared_weights import GIVING_WEIGHTS, KeptWeights, kept_weights, kind_of_owner
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.value_origins import constant
 
 _STAYS = ("torch.cuda.", "isinstance", "hasattr", "getattr")  # what these say is the same in each iteration
 _WRITTEN = (ast.Constant, ast.Tuple, ast.List, ast.Set)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.checkpoints import checkpoint_saves
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, walk
-from truestep.doctor.source.once import walk_each_once
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.value_origins import constant
 
 MAX_NAMES = 3  # from what is saved back to the loop's number
 MAX_CALLS = 4  # of one function by the other

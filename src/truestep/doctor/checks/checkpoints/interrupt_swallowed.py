@@ -5,11 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import QUESTION, At, SourceCheck
-from truestep.doctor.source.contexts import CallFrames
 from truestep.doctor.source.frames import CallFrame, LocatedExpression
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
-from truestep.doctor.source.values import argument
+from truestep.doctor.source.value_contexts import CallFrames
+from truestep.doctor.source.value_origins import argument
 
 MAX_DEPTH = 2  # functions from the handler to the save
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import QUESTION, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, walk
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.value_origins import argument, literal
 
 _PARTS = ("named_buffers", "named_parameters")
 

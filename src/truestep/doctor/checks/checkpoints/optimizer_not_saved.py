@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck, Unsure
-from truestep.doctor.source.actions import SAVE_STATE
 from truestep.doctor.source.checkpoints import checkpoint_loads
 from truestep.doctor.source.counters import counted_loops, is_model_made_anew, is_named_as_counter
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, last_part, receiver_of, walk
-from truestep.doctor.source.values import argument, constant, resolve_expression, value_origins
+from truestep.doctor.source.training_actions import SAVE_STATE
+from truestep.doctor.source.value_origins import argument, constant, resolve_expression, value_origins
 
 _SHOWS = ("print", "info", "debug", "warning", "log", "write", "format", "set_description")
 _LOADED = re.compile(r"ckpt|check|saved|load|resum|snap|restor|state_dict", re.IGNORECASE)

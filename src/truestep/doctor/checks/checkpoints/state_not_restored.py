@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.actions import LOAD_STATE
 from truestep.doctor.source.checkpoints import (
     LoadInSource,
     SaveInSource,
@@ -16,6 +15,7 @@ from truestep.doctor.source.checkpoints import (
 )
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, walk
+from truestep.doctor.source.training_actions import LOAD_STATE
 
 _COUNTERS = frozenset(
     ("epoch", "step", "iteration", "iter", "global_step", "start_epoch", "epochs", "start_iter")

@@ -9,7 +9,7 @@ from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, is_none, last_part, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, insert_behind
-from truestep.doctor.source.values import argument, literal, value_origins
+from truestep.doctor.source.value_origins import argument, literal, value_origins
 
 _COPIES = ("copy", "deepcopy", "dict")
 

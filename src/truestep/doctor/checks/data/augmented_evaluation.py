@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.arguments import argument_for, parameter_names
+from truestep.doctor.source.live_variables import is_unused_data
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, is_self, last_part, walk
-from truestep.doctor.source.untaken import SettledValues, is_taken, tests_that_skip
-from truestep.doctor.source.uses import is_unused_data
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.untaken_branches import SettledValues, is_taken, tests_that_skip
+from truestep.doctor.source.value_origins import argument, literal
 
 _RANDOM = re.compile(
     r"^torchvision\.transforms\.(v2\.)?(Random\w+|ColorJitter|AutoAugment|RandAugment|TrivialAugmentWide|AugMix)$"

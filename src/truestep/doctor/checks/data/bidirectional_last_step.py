@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import (
+from truestep.doctor.source.value_origins import (
     argument,
     constant,
     literal,

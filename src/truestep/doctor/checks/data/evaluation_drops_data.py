@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.batches import LOADER, has_single_row_batches, is_single_batch_loader
+from truestep.doctor.source.batch_counts import LOADER, has_single_row_batches, is_single_batch_loader
 from truestep.doctor.source.frames import LocatedExpression
+from truestep.doctor.source.live_variables import is_unused_data
 from truestep.doctor.source.loaders import (
     argument_value,
     evaluation_loaders,
@@ -19,8 +20,13 @@ from truestep.doctor.source.loaders import (
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, given_to, last_part, walk
 from truestep.doctor.source.rewriting import Edits, set_keyword
-from truestep.doctor.source.uses import is_unused_data
-from truestep.doctor.source.values import argument, constant, literal, resolve_expression, value_origins
+from truestep.doctor.source.value_origins import (
+    argument,
+    constant,
+    literal,
+    resolve_expression,
+    value_origins,
+)
 
 EVALUATION = re.compile(
     r"(^|_)(test|val|valid|validation|eval)(_|$)|^(test|val)(_?data)?loader", re.IGNORECASE

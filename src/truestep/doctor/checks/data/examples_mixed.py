@@ -6,15 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.probe import Probe
+from truestep.doctor.probe_base import Probe
 from truestep.doctor.runtime.history import ForwardCall
-from truestep.doctor.runtime.looking import watched_tensors
-from truestep.doctor.watcher import Observation, Observations
+from truestep.doctor.runtime.tensor_queries import watched_tensors
+from truestep.doctor.watcher_base import Observation, Observations
 
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.runtime.passage import ProbedValue, ProbePassage
+    from truestep.doctor.runtime.traced_forward import ProbedValue, ProbePassage
 
 _ENDS = (slice(0, 1), slice(-1, None))
 EXAMPLES = 4  # of the batch; where the model takes no fewer, all
@@ -65,8 +65,8 @@ class ExamplesMixed(Probe):
 
     def _compare_first_output(self, forward: ForwardCall, given: torch.Tensor) -> Observations:
         from truestep.doctor.forks.child import NotTriedError
-        from truestep.doctor.runtime.passage import ProbePassage, probed_values_differ
         from truestep.doctor.runtime.probed_model import ProbedModel
+        from truestep.doctor.runtime.traced_forward import ProbePassage, probed_values_differ
 
         with ProbedModel(forward) as trial:
             base = ProbePassage(trial, {0: given})
@@ -97,7 +97,7 @@ class ExamplesMixed(Probe):
 
 def _first_mixing_operation(passages: list[ProbePassage]) -> ProbedValue | None:
     """Return the first operation with a number that both changes with the first example and with the others."""
-    from truestep.doctor.runtime.passage import align_passages, probed_values_differ
+    from truestep.doctor.runtime.traced_forward import align_passages, probed_values_differ
 
     for computed, (base, one, others) in align_passages(passages):
         if bool((probed_values_differ(base, one) & probed_values_differ(base, others)).any()):

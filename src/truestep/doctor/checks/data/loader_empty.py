@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.wording import plural
+from truestep.core.text_formatting import plural
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory

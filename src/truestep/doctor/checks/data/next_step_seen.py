@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, RISK
-from truestep.doctor.probe import Probe
-from truestep.doctor.watcher import Observation, Observations
+from truestep.doctor.probe_base import Probe
+from truestep.doctor.watcher_base import Observation, Observations
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import ForwardCall, LossCall, WatchHistory
@@ -80,7 +80,7 @@ class NextStepSeen(Probe):
     def try_out(self, forward: ForwardCall) -> Observations:
         """Find out what is asked for, and change the last step: see which outputs change with it."""
         from truestep.doctor.forks.child import NotTriedError
-        from truestep.doctor.runtime.sequences import (
+        from truestep.doctor.runtime.sequence_leakage import (
             probe_sequence_sight,
             sequence_probe_task,
             targets_found_in_input,

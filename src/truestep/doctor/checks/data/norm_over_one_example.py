@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import RISK
 from truestep.doctor.runtime.history import ForwardCall
-from truestep.doctor.runtime.looking import first_watched_tensor
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.runtime.tensor_queries import first_watched_tensor
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import nn

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, resolve_expression
+from truestep.doctor.source.value_origins import argument, resolve_expression
 
 
 class PoolingWindowByDivision(SourceCheck):

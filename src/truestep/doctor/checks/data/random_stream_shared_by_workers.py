@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.library.functions import functions
-from truestep.doctor.source.batches import LOADER, RUN
+from truestep.doctor.source.batch_counts import LOADER, RUN
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part, walk
-from truestep.doctor.source.values import argument, has_star_args, literal
+from truestep.doctor.source.value_origins import argument, has_star_args, literal
 
 _SEEDS = ("numpy.random.seed", "random.seed")
 _VARIES = re.compile(

@@ -10,11 +10,11 @@ from typing import TypeGuard
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.arguments import arguments_of, parameters_given
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, last_part, walk
-from truestep.doctor.source.once import walk_each_once
-from truestep.doctor.source.overlapping import overlapping_windows
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.overlapping_windows import overlapping_windows
+from truestep.doctor.source.value_origins import argument, constant
 
 _TENSORS = functions("takes numbers over")
 _HELD_OUT = re.compile(r"(^|_)(va|val|valid|validation|te|test|dev|held|holdout)(_|$)", re.IGNORECASE)

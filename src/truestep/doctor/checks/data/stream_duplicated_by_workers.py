@@ -5,10 +5,10 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
-from truestep.doctor.source.actions import SPLIT_WORKERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.options import option_defaults
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.training_actions import SPLIT_WORKERS
+from truestep.doctor.source.value_origins import argument, literal
 
 
 class StreamDuplicatedByWorkers(SourceCheck):

@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory
-    from truestep.doctor.runtime.row_batches import RowBatch
+    from truestep.doctor.runtime.row_records import RowBatch
 
 LEAST = 8  # inputs that came again
 EXPECTED = 6.0  # so many of them would have another target if targets were dealt out by chance

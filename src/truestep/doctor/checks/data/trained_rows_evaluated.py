@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import QUESTION, RISK
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.finding import Place
     from truestep.doctor.runtime.history import WatchHistory
     from truestep.doctor.runtime.row_overlap import RowOverlap
-    from truestep.doctor.runtime.rows import WatchedRows
+    from truestep.doctor.runtime.train_eval_rows import WatchedRows
 
 
 class TrainedRowsEvaluated(Watcher):

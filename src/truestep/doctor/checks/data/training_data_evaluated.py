@@ -8,10 +8,10 @@ from functools import partial
 
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.source.loaders import training_loaders
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import assignment_target, dotted_name, is_none, last_part, names_in, walk
-from truestep.doctor.source.once import walk_each_once
-from truestep.doctor.source.values import argument, constant, literal
+from truestep.doctor.source.value_origins import argument, constant, literal
 
 _HELD_OUT = re.compile(r"(^|_)(test|val|valid|validation|heldout)(_|$|set|loader|data)", re.IGNORECASE)
 # of data: what a figure is called, as `val_loss`, says little

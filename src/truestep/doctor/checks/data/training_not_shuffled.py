@@ -8,7 +8,7 @@ from typing import Any
 
 from truestep.doctor.check import QUESTION, At, SourceCheck
 from truestep.doctor.library.operations import operations
-from truestep.doctor.source.batches import (
+from truestep.doctor.source.batch_counts import (
     LOADER,
     RUN,
     is_single_batch_loader,
@@ -19,11 +19,11 @@ from truestep.doctor.source.batches import (
 )
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression
 from truestep.doctor.source.loaders import argument_origin, argument_value, training_loaders
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted_name, last_part, walk
-from truestep.doctor.source.once import walk_each_once
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, set_keyword
-from truestep.doctor.source.values import argument, has_star_args, literal, value_origins
+from truestep.doctor.source.value_origins import argument, has_star_args, literal, value_origins
 
 TRAINING = re.compile(r"(^|_)train", re.IGNORECASE)
 MEASURING = re.compile(r"(^|_)(eval|evaluation|test|val|stats?)(_|$)", re.IGNORECASE)

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck, Unsure
-from truestep.doctor.source.batches import sizes_written_in_call
+from truestep.doctor.source.batch_counts import sizes_written_in_call
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import is_none, method_of
-from truestep.doctor.source.once import walk_each_once
-from truestep.doctor.source.shapes import KEEP_SHAPE
-from truestep.doctor.source.values import (
+from truestep.doctor.source.row_column_shapes import KEEP_SHAPE
+from truestep.doctor.source.value_origins import (
     argument,
     constant,
     is_call_of,

@@ -15,7 +15,7 @@ from truestep.doctor.source.rewriting import (
     replace_node,
     with_first,
 )
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.value_origins import constant
 
 _MODERN = {
     "torch.cuda.amp.autocast": 'torch.autocast("cuda")',

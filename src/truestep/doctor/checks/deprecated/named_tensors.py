@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.once import walk_each_once
 
 MAKERS = operations(numbers="drawn filled copied")
 METHODS = ("align_to", "align_as", "refine_names", "rename_")

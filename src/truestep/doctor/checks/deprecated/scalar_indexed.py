@@ -7,11 +7,11 @@ from typing import Any
 
 from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.memoized_walk import asked_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part, method_of, receiver_of
-from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.rewriting import Edits, node_text, replace_node
-from truestep.doctor.source.values import constant, value_origins
+from truestep.doctor.source.value_origins import constant, value_origins
 
 _SIZED = operations(shape="sized counted")
 _SAME_SHAPE = operations(shape="same broadcast")

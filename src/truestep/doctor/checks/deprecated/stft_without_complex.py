@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, set_keyword
-from truestep.doctor.source.values import argument, has_star_args, literal
+from truestep.doctor.source.value_origins import argument, has_star_args, literal
 
 
 class StftWithoutComplex(SourceCheck):

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, QUESTION, At, SourceCheck
-from truestep.doctor.source.behind import is_without_grad
+from truestep.doctor.source.loss_modules import is_without_grad
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name
-from truestep.doctor.source.untaken import SettledValues
-from truestep.doctor.source.values import argument, unwrap_expression
+from truestep.doctor.source.untaken_branches import SettledValues
+from truestep.doctor.source.value_origins import argument, unwrap_expression
 
 _TARGETS = re.compile(
     r"(^|[_.])(targets?|labels?|lbls?|priors?|anchors?|gts?|ground_?truths?|truths?|annos?|annotations?|ys?|y_true)([_.]?(vars?|v|batch|b|\d+))?$",

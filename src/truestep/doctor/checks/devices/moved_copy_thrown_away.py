@@ -11,7 +11,7 @@ from truestep.doctor.library.operations import OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, receiver_of
 from truestep.doctor.source.rewriting import Edits, node_text, replace_node
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.value_origins import constant
 
 _PARTS = ("keys", "values", "items")
 _OF_TENSORS = (

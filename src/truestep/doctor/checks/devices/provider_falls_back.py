@@ -5,11 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.actions import ASK_PROVIDERS
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.once import walk_each_once
-from truestep.doctor.source.values import argument
+from truestep.doctor.source.training_actions import ASK_PROVIDERS
+from truestep.doctor.source.value_origins import argument
 
 MAX_DEPTH = 3  # from the session to the names of its providers
 

@@ -8,7 +8,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.value_origins import argument, literal
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 

@@ -11,7 +11,7 @@ from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, move_before
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.value_origins import constant
 
 COLLECTIVES = functions("asks all ranks")
 _RANK = re.compile(r"(^|_|\b)rank$|is_main|is_master|get_rank\(\)$", re.IGNORECASE)

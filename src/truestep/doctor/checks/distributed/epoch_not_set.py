@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from traceback import walk_stack
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.frames import is_library_file
+from truestep.core.user_frames import is_library_file
 from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
-from truestep.doctor.source.actions import SET_EPOCH
 from truestep.doctor.source.libraries import library_taking_over
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted_name, names_in, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before
-from truestep.doctor.source.untaken import is_never_taken
-from truestep.doctor.source.values import argument, has_star_args, literal
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.training_actions import SET_EPOCH
+from truestep.doctor.source.untaken_branches import is_never_taken
+from truestep.doctor.source.value_origins import argument, has_star_args, literal
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.functions import functions
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, walk
-from truestep.doctor.source.once import walk_each_once
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.value_origins import argument, literal
 
 DRAWS = functions("draws a number", "draws by sizes")
 MAX_DEPTH = 3  # from a model to its parts, and from a test to what is drawn

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.value_origins import argument, constant
 
 
 class LocalRankArgument(SourceCheck):

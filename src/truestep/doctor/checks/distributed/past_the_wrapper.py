@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.source.behind import is_without_grad
+from truestep.doctor.source.loss_modules import is_without_grad
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, node_text, replace_node

@@ -8,13 +8,19 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.arguments import argument_for
-from truestep.doctor.source.batches import LOADER, loader_tensors, num_rows
+from truestep.doctor.source.batch_counts import LOADER, loader_tensors, num_rows
+from truestep.doctor.source.integer_values import whole_number
 from truestep.doctor.source.losses import loss_calls, loss_layer_constructor, loss_reduction
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted_name, last_part, method_of, receiver_of
-from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.signatures import own_name
-from truestep.doctor.source.values import argument, has_star_args, literal, resolve_expression, value_origins
+from truestep.doctor.source.value_origins import (
+    argument,
+    has_star_args,
+    literal,
+    resolve_expression,
+    value_origins,
+)
 
 _ROWS = re.compile(r"\.size\((dim=)?0\)$|\.shape\[0\]$|^len\([\w\[\]'\".]+\)$")  # of a batch
 _Place = tuple[ast.AST | None, str]

@@ -10,10 +10,10 @@ from typing import Any
 from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Severity
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.memoized_walk import answered_once, walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.once import answered_once, walk_each_once
-from truestep.doctor.source.protocol import Protocol
+from truestep.doctor.source.protocol_calls import Protocol
 from truestep.doctor.source.rewriting import (
     Edits,
     SourceRewriteError,
@@ -21,8 +21,8 @@ from truestep.doctor.source.rewriting import (
     replace_node,
     set_keyword,
 )
-from truestep.doctor.source.untaken import SettledValues, is_never_taken
-from truestep.doctor.source.values import (
+from truestep.doctor.source.untaken_branches import SettledValues, is_never_taken
+from truestep.doctor.source.value_origins import (
     argument,
     calls_behind,
     constant,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.operations import SAME_NUMBERS
-from truestep.doctor.source.actions import EVALUATE
 from truestep.doctor.source.evaluations import (
     TrainedModels,
     evaluations_of,
@@ -23,12 +22,13 @@ from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.frames import TOP, LocatedExpression
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, given_to, names_in, walk
-from truestep.doctor.source.values import calls_behind, value_origins
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.training_actions import EVALUATE
+from truestep.doctor.source.value_origins import calls_behind, value_origins
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import ModelApplication, WatchHistory
-    from truestep.doctor.runtime.row_batches import RowBatch
+    from truestep.doctor.runtime.row_records import RowBatch
 
 _PICKS = "argmax"
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
-from truestep.doctor.probe import Probe
+from truestep.doctor.probe_base import Probe
 from truestep.doctor.runtime.history import ForwardCall
-from truestep.doctor.watcher import Observation, Observations
+from truestep.doctor.watcher_base import Observation, Observations
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.passage import ProbedValue, ProbePassage
     from truestep.doctor.runtime.probed_model import ProbedModel
+    from truestep.doctor.runtime.traced_forward import ProbedValue, ProbePassage
 
 # a sum over batches goes on by the same; in float32 a share of a few numbers is known to some digits
 _MOST_SHARE, _ROUNDING = 1.001, 1e-3
@@ -52,8 +52,8 @@ class EvaluationNotRepeatable(Probe):
 
     def try_out(self, forward: ForwardCall) -> Observations:
         """Apply the model in eval mode twice; where that differs, once more, to tell what is drawn from what is carried."""
-        from truestep.doctor.runtime.passage import ProbePassage
         from truestep.doctor.runtime.probed_model import ProbedModel
+        from truestep.doctor.runtime.traced_forward import ProbePassage
 
         with ProbedModel(forward) as trial:
             first = ProbePassage(trial, seed=0)
@@ -94,7 +94,7 @@ def _output_difference(first: Tensor | None, second: Tensor | None) -> float | N
 
 def _first_differing_operations(passages: list[ProbePassage]) -> list[tuple[ProbedValue, ...]]:
     """Return the operations that give other results though all that these passages gave them is the same."""
-    from truestep.doctor.runtime.passage import aligned_steps, probed_values_differ
+    from truestep.doctor.runtime.traced_forward import aligned_steps, probed_values_differ
 
     found, others = [], set[int]()
     for steps in aligned_steps(passages):
@@ -117,7 +117,7 @@ def _is_state_carried_over(steps: tuple[ProbedValue, ...]) -> bool:
 
 def _random_operations(trial: ProbedModel) -> list[tuple[ProbedValue, ...]]:
     """Return the operations that differ where every pass starts from the same state."""
-    from truestep.doctor.runtime.passage import ProbePassage
+    from truestep.doctor.runtime.traced_forward import ProbePassage
 
     passages: list[ProbePassage] = []
     for seed in (4, 5):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.library.functions import functions
-from truestep.doctor.source.actions import LEAVE_GRADIENTS_OUT
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.training_actions import LEAVE_GRADIENTS_OUT
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import ModelApplication, WatchHistory

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.operations import operations
-from truestep.doctor.source.actions import EVALUATE
-from truestep.doctor.source.adversaries import gan_role_in_source
 from truestep.doctor.source.evaluations import sensitive_layers
 from truestep.doctor.source.events import TraceEvent
+from truestep.doctor.source.gan_sides import gan_role_in_source
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, given_to, walk
-from truestep.doctor.source.once import walk_each_once
-from truestep.doctor.source.values import is_call_of, value_origins
+from truestep.doctor.source.training_actions import EVALUATE
+from truestep.doctor.source.value_origins import is_call_of, value_origins
 
 _MADE_UP = operations(numbers="drawn filled")
 _MEASURES = operations(numbers="measured") | {"dtype", "device"}

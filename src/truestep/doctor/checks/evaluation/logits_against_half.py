@@ -5,11 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
-from truestep.doctor.source.items import iterated_rows_source
+from truestep.doctor.source.loop_items import iterated_rows_source
 from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, dotted_name, method_of
-from truestep.doctor.source.values import argument, constant, literal, value_origins
+from truestep.doctor.source.value_origins import argument, constant, literal, value_origins
 
 _TURNS = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")
 _ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE

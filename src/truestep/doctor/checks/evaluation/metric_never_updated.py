@@ -5,9 +5,9 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, At, SourceCheck
-from truestep.doctor.source.actions import UPDATE_METRIC
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import method_of
+from truestep.doctor.source.training_actions import UPDATE_METRIC
 
 _READS_OUT = ("log", "compute", "reset")
 _LIBRARY = "torchmetrics."

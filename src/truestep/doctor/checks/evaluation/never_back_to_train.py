@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import watched_sensitive_layers as layers_in_mode
-from truestep.doctor.source.actions import TRAIN
+from truestep.doctor.runtime.tensor_queries import watched_sensitive_layers as layers_in_mode
 from truestep.doctor.source.counters import is_model_made_anew
 from truestep.doctor.source.evaluations import TrainedModels, sensitive_layers
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before, event_at, receiver_text_at
-from truestep.doctor.source.values import argument, constant
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.training_actions import TRAIN
+from truestep.doctor.source.value_origins import argument, constant
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 _FREEZES = re.compile(r"#.*\b(freez|froz)", re.IGNORECASE)
 

@@ -10,7 +10,7 @@ from truestep.doctor.source.libraries import EPOCHS_OF
 from truestep.doctor.source.loaders import goes_over_batches
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import assignment_target, dotted_name, method_of, receiver_of, walk
-from truestep.doctor.source.values import constant, value_origins
+from truestep.doctor.source.value_origins import constant, value_origins
 
 _LAST = "the mean is the last batch's"
 _MEANS = re.compile(r"(^|\.)(mean|average|fmean|nanmean|sum|len)\(")

@@ -13,20 +13,20 @@ from truestep.core.tensor_bytes import tensor_version
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.source.accumulators import (
+from truestep.doctor.source.events import TraceEvent, TrainingLoop
+from truestep.doctor.source.execution import execution_of
+from truestep.doctor.source.frames import TOP
+from truestep.doctor.source.library_accumulators import (
     accumulating,
     accumulators_entered,
     library_loss_divisor,
     num_batches,
 )
-from truestep.doctor.source.events import TraceEvent, TrainingLoop
-from truestep.doctor.source.execution import execution_of
-from truestep.doctor.source.frames import TOP
+from truestep.doctor.source.loss_scaling import divides_gradients, is_scaled
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part
-from truestep.doctor.source.scaled import divides_gradients, is_scaled
-from truestep.doctor.source.values import argument, constant, literal, value_origins
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.value_origins import argument, constant, literal, value_origins
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,12 +5,12 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.accumulators import accumulating, has_accumulation_option, num_batches
-from truestep.doctor.source.actions import ACCUMULATE
+from truestep.doctor.source.accumulation_windows import AccumulationWindow
 from truestep.doctor.source.execution import Execution, execution_of
 from truestep.doctor.source.frames import TOP
+from truestep.doctor.source.library_accumulators import accumulating, has_accumulation_option, num_batches
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.windows import AccumulationWindow
+from truestep.doctor.source.training_actions import ACCUMULATE
 
 
 class AccumulationNeverEntered(SourceCheck):

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.library.operations import operations
-from truestep.doctor.runtime.frames import names_of_user_frame
-from truestep.doctor.source.actions import CLEAR
+from truestep.doctor.runtime.user_code_line import names_of_user_frame
 from truestep.doctor.source.counters import is_model_made_anew
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
+from truestep.doctor.source.live_variables import names_stored
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import names_in, walk
 from truestep.doctor.source.rewriting import (
@@ -25,15 +25,15 @@ from truestep.doctor.source.rewriting import (
     event_at,
     receiver_text_at,
 )
-from truestep.doctor.source.uses import names_stored
-from truestep.doctor.source.values import value_origins
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.training_actions import CLEAR
+from truestep.doctor.source.value_origins import value_origins
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
-    from truestep.doctor.runtime.origins import WatchedOrigin
+    from truestep.doctor.runtime.value_origins import WatchedOrigin
 
 
 CLOCKS = frozenset({"perf_counter", "perf_counter_ns", "monotonic", "process_time", "time", "elapsed_time"})

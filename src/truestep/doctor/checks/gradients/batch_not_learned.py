@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.runtime.history import ForwardCall, LossCall
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory
-    from truestep.doctor.runtime.one_batch import OneBatchProbe
+    from truestep.doctor.runtime.one_batch_overfit import OneBatchProbe
 
 SHARE = 0.9  # of the loss of the best constant output: a model that stays above has learned nothing
 
@@ -70,7 +70,7 @@ class BatchNotLearned(Watcher):
         if forward is None or self.done or not loss.input.requires_grad or loss.input.dim() == 0:
             return
         from truestep.doctor.forks.observations import observe_in_child
-        from truestep.doctor.runtime.one_batch import OneBatchProbe
+        from truestep.doctor.runtime.one_batch_overfit import OneBatchProbe
 
         trial = OneBatchProbe(forward, loss)
         self.done, self.cannot_run = True, trial.obstacle()

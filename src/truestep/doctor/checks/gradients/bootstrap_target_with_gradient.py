@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.library.losses import loss_function_names
-from truestep.doctor.source.behind import calls_with_graph, is_model_call, is_without_grad
+from truestep.doctor.source.loss_modules import calls_with_graph, is_model_call, is_without_grad
 from truestep.doctor.source.losses import loses_graph, loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.values import argument
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.value_origins import argument
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -75,7 +75,7 @@ class BootstrapTargetWithGradient(SourceCheck, Watcher):
 
     def on_forward(self, history: WatchHistory, forward: ForwardCall) -> None:
         """Keep the node of what a model answered with its graph."""
-        from truestep.doctor.runtime.looking import first_watched_tensor
+        from truestep.doctor.runtime.tensor_queries import first_watched_tensor
 
         answer = first_watched_tensor(forward.output) if history.is_in_first_steps else None
         if answer is not None and answer.grad_fn is not None:
@@ -89,7 +89,7 @@ class BootstrapTargetWithGradient(SourceCheck, Watcher):
     def on_objective(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Report such a difference that is squared by hand."""
         if history.is_in_first_steps:
-            from truestep.doctor.runtime.bootstraps import squared_difference_sides
+            from truestep.doctor.runtime.bootstrap_targets import squared_difference_sides
 
             for root in tensors:
                 yield from self._report_findings(
@@ -181,7 +181,7 @@ def _model_of_both_sides(
     """Return the model whose answer to one input is a share of the target for its answer to another one."""
     if len({id(model) for _, model, _ in answers}) == len(answers):
         return None  # none was applied twice
-    from truestep.doctor.runtime.bootstraps import graph_nodes_behind, possible_answer_nodes
+    from truestep.doctor.runtime.bootstrap_targets import graph_nodes_behind, possible_answer_nodes
 
     known = {node: (model, name) for node, model, name in answers}
     for given, target in (sides, sides[::-1]):

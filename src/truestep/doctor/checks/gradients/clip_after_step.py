@@ -11,7 +11,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Path, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, last_event, move_after, move_before, next_event
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     import torch

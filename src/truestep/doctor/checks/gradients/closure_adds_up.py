@@ -5,10 +5,10 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.actions import CLEAR
 from truestep.doctor.source.libraries import library_taking_over
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, walk
+from truestep.doctor.source.training_actions import CLEAR
 
 
 class ClosureAddsUp(SourceCheck):

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.library.operations import SAME_NUMBERS
-from truestep.doctor.source.actions import CLEAR
-from truestep.doctor.source.adversaries import crossed_optimizers, gan_role_in_source
-from truestep.doctor.source.behind import calls_with_graph, is_model_call
 from truestep.doctor.source.events import Trace, TraceEvent
-from truestep.doctor.source.filled import TensorFill, tensor_fill
+from truestep.doctor.source.gan_sides import crossed_optimizers, gan_role_in_source
+from truestep.doctor.source.loss_modules import calls_with_graph, is_model_call
 from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted_name, is_self, last_part, method_of
-from truestep.doctor.source.values import calls_behind
+from truestep.doctor.source.tensor_fill_values import TensorFill, tensor_fill
+from truestep.doctor.source.training_actions import CLEAR
+from truestep.doctor.source.value_origins import calls_behind
 
 _MOST_NAMES = 4  # that a loss goes by
 _AS_GIVEN = SAME_NUMBERS | {"sigmoid"}  # where it is larger, the answer is

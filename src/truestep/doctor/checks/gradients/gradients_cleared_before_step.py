@@ -14,7 +14,7 @@ from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, move_after, next_event
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor

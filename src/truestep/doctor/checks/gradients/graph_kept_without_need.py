@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
-from truestep.doctor.source.anew import is_graph_rebuilt_after
-from truestep.doctor.source.behind import calls_with_graph, is_model_call
 from truestep.doctor.source.events import Path, Trace, TraceEvent
+from truestep.doctor.source.live_variables import is_handed_on
+from truestep.doctor.source.loss_modules import calls_with_graph, is_model_call
 from truestep.doctor.source.losses import loses_graph
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, is_none, walk
-from truestep.doctor.source.once import walk_each_once
+from truestep.doctor.source.recomputed_values import is_graph_rebuilt_after
 from truestep.doctor.source.rewriting import Edits, remove_keyword
-from truestep.doctor.source.uses import is_handed_on
-from truestep.doctor.source.values import argument, literal, value_origins
+from truestep.doctor.source.value_origins import argument, literal, value_origins
 
 
 class GraphKeptWithoutNeed(SourceCheck):

@@ -5,9 +5,9 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.source.actions import REMOVE_HOOK
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, walk
+from truestep.doctor.source.training_actions import REMOVE_HOOK
 
 REGISTER = (
     "register_hook",

@@ -5,14 +5,14 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.actions import STEP
-from truestep.doctor.source.batches import loader_of_loop, num_batches
+from truestep.doctor.source.accumulation_windows import AccumulationWindow
+from truestep.doctor.source.batch_counts import loader_of_loop, num_batches
 from truestep.doctor.source.events import Path, Trace, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.frames import TOP, LocatedExpression
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, walk
-from truestep.doctor.source.windows import AccumulationWindow
+from truestep.doctor.source.training_actions import STEP
 
 
 class LastMicroBatchesDropped(SourceCheck):

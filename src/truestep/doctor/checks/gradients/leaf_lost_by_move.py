@@ -7,11 +7,11 @@ from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, method_of, receiver_of
-from truestep.doctor.source.once import walk_each_once
 from truestep.doctor.source.rewriting import Edits, insert_behind, remove_keyword
-from truestep.doctor.source.values import argument, constant, literal
+from truestep.doctor.source.value_origins import argument, constant, literal
 
 MOVES = operations(numbers="home moved rounded") | operations(numbers="kept", shape="other turned")
 MAKERS = operations(numbers="drawn filled copied")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import receiver_of
-from truestep.doctor.source.values import last_operations
+from truestep.doctor.source.value_origins import last_operations
 
 
 class LossOverwritten(SourceCheck):

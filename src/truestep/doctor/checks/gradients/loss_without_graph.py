@@ -10,8 +10,8 @@ from truestep.doctor.library.operations import CUTS, SAME_NUMBERS, operations
 from truestep.doctor.source.libraries import losses_given_back
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.protocol import Protocol
-from truestep.doctor.source.values import argument, constant, literal, resolve_expression
+from truestep.doctor.source.protocol_calls import Protocol
+from truestep.doctor.source.value_origins import argument, constant, literal, resolve_expression
 
 _COPIES = operations(numbers="copied")
 _KEEPS_GRAPH = ("as_tensor", "asarray")  # of a tensor; of a number they make a new one

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import QUESTION, At, SourceCheck, Unsure
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.live_variables import names_read
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, last_part, walk
-from truestep.doctor.source.uses import names_read
-from truestep.doctor.source.values import argument, calls_behind, literal
+from truestep.doctor.source.value_origins import argument, calls_behind, literal
 
 _SIZED = operations(shape="sized other turned")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
-from truestep.doctor.source.actions import STEP
 from truestep.doctor.source.events import Path, Trace, TraceEvent
-from truestep.doctor.source.items import iterated_items
+from truestep.doctor.source.loop_items import iterated_items
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, given_to, walk
-from truestep.doctor.source.once import walk_each_once
-from truestep.doctor.source.values import value_origins
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.training_actions import STEP
+from truestep.doctor.source.value_origins import value_origins
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor

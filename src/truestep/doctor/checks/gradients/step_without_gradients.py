@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.finding import Place
-from truestep.doctor.source.actions import BACKWARD
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.training_actions import BACKWARD
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.sums import FROM_NUMBERS
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.runtime.loss_terms import FROM_NUMBERS
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
-    from truestep.doctor.runtime.sums import WatchedTerm
+    from truestep.doctor.runtime.loss_terms import WatchedTerm
 
 STEPS = 3  # so many backwards show the same
 MOST = 64  # terms that wait for a step at a time
@@ -134,7 +134,7 @@ class TermTrainsNothing(Watcher):
         """Note which optimizers hold what each term reaches; with one optimizer all terms fare alike."""
         if len(history.records) < 2 or len(self.given) > MOST:
             return
-        from truestep.doctor.runtime.reach import leaves_behind_node
+        from truestep.doctor.runtime.gradient_reach import leaves_behind_node
 
         holders = {
             id(each): id(record) for record in history.records.values() for each in record.parameters()

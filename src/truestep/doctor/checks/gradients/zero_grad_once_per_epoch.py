@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.source.actions import CLEAR
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import (
@@ -17,6 +16,7 @@ from truestep.doctor.source.rewriting import (
     next_event,
     node_text,
 )
+from truestep.doctor.source.training_actions import CLEAR
 
 
 class ZeroGradOncePerEpoch(SourceCheck):

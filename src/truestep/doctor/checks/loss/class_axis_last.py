@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from truestep.doctor.runtime.history import ForwardCall, OptimizerRecord, WatchHistory
-    from truestep.doctor.runtime.signs import LossDirection
-    from truestep.doctor.runtime.sums import WatchedTerm
+    from truestep.doctor.runtime.loss_term_signs import LossDirection
+    from truestep.doctor.runtime.loss_terms import WatchedTerm
 
 STEPS = 4  # so many show the same; the loader of an example gives no more
 
@@ -101,8 +101,8 @@ class ErrorMadeLarge(Watcher):
         yield from self._report_findings(history)
         if not history.is_in_first_steps or not history.records or history.is_seeded:
             return
-        from truestep.doctor.runtime.reach import leaves_behind_node
-        from truestep.doctor.runtime.signs import loss_direction
+        from truestep.doctor.runtime.gradient_reach import leaves_behind_node
+        from truestep.doctor.runtime.loss_term_signs import loss_direction
 
         self.num_objectives += 1
         self.moved.update(
@@ -166,7 +166,7 @@ class ErrorMadeLarge(Watcher):
 
     def _check_weight_size_terms(self, history: WatchHistory, terms: list[WatchedTerm]) -> Observations:
         """Report a size of weights that is taken away from the loss."""
-        from truestep.doctor.runtime.signs import weight_of_norm_term
+        from truestep.doctor.runtime.loss_term_signs import weight_of_norm_term
 
         negative = [each for each in terms if each.weight < 0]
         sizes = [(each, weight) for each in negative if (weight := weight_of_norm_term(each)) is not None]

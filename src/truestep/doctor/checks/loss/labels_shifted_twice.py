@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from truestep.doctor.check import BUG, RISK
 from truestep.doctor.runtime.history import ForwardCall, LossCall
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -93,7 +93,7 @@ class LabelsShiftedTwice(Watcher):
         """Keep the symbols that a model was given."""
         if not self._left:
             return
-        from truestep.doctor.runtime.sequences import symbols_given_to
+        from truestep.doctor.runtime.sequence_leakage import symbols_given_to
 
         for _, symbols in symbols_given_to(forward)[:1]:
             self._given.append(
@@ -122,7 +122,7 @@ class LabelsShiftedTwice(Watcher):
             )
 
     def _target_offsets(self, given: _GivenSequence) -> Iterator[int]:
-        from truestep.doctor.runtime.sequences import target_shift
+        from truestep.doctor.runtime.sequence_leakage import target_shift
 
         for asked in self._asked:
             found = target_shift(given.symbols, 1, asked.targets, asked.ignored)
@@ -132,6 +132,6 @@ class LabelsShiftedTwice(Watcher):
 
 def _is_given_shifted_labels(forward: ForwardCall, symbols: Tensor) -> bool:
     """Tell a model that is given each next symbol beside the symbols: its labels, shifted by hand."""
-    from truestep.doctor.runtime.sequences import integer_batches, target_shift
+    from truestep.doctor.runtime.sequence_leakage import integer_batches, target_shift
 
     return any(target_shift(symbols, 1, each, -100) == 1 for _, each in integer_batches(forward))

@@ -9,13 +9,13 @@ from collections.abc import Set as AbstractSet
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import operations
-from truestep.doctor.source.batches import num_rows
-from truestep.doctor.source.behind import calls_with_graph, is_model_call, is_without_grad
+from truestep.doctor.source.batch_counts import num_rows
+from truestep.doctor.source.loss_modules import calls_with_graph, is_model_call, is_without_grad
 from truestep.doctor.source.losses import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part, receiver_of, walk
-from truestep.doctor.source.untaken import is_never_taken
-from truestep.doctor.source.values import last_operands, last_operations
+from truestep.doctor.source.untaken_branches import is_never_taken
+from truestep.doctor.source.value_origins import last_operands, last_operations
 
 _BOUNDED = operations(numbers="share") | {
     "tanh",

@@ -7,7 +7,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, last_operations
+from truestep.doctor.source.value_origins import argument, last_operations
 
 NO_PROBABILITIES = operations(numbers="projected rectified activated log-share")
 

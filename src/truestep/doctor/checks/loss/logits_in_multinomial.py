@@ -9,7 +9,13 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, insert_behind
-from truestep.doctor.source.values import argument, constant, last_operations, literal, resolve_expression
+from truestep.doctor.source.value_origins import (
+    argument,
+    constant,
+    last_operations,
+    literal,
+    resolve_expression,
+)
 
 
 class LogitsInMultinomial(SourceCheck):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import BUG
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.runtime.looking import is_readable_without_sync
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.runtime.tensor_queries import is_readable_without_sync
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,13 @@ from truestep.doctor.source.losses import loss_calls, loss_layer_constructor, lo
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, method_of, walk
 from truestep.doctor.source.signatures import own_name
-from truestep.doctor.source.values import argument, constant, literal, resolve_expression, value_origins
+from truestep.doctor.source.value_origins import (
+    argument,
+    constant,
+    literal,
+    resolve_expression,
+    value_origins,
+)
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _ORDERING = operations(numbers="ordered")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import receiver_of, walk
-from truestep.doctor.source.values import argument, constant, last_operations, resolve_expression
+from truestep.doctor.source.value_origins import argument, constant, last_operations, resolve_expression
 
 _PROBABILITIES = re.compile(r"(^|_)(probs?|probabilit(y|ies)|policy_probs)(_|$)", re.IGNORECASE)
 _NOT = re.compile(r"log|ratio|dropout|drop|old|behavio", re.IGNORECASE)

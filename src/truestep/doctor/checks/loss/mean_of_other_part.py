@@ -8,7 +8,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name
-from truestep.doctor.source.values import argument, calls_behind, constant
+from truestep.doctor.source.value_origins import argument, calls_behind, constant
 
 _SUMS = operations(numbers="kept home moved averaged") | {"reduce", "rearrange"}
 _COUNTS = ("sum", "count_nonzero")

@@ -9,7 +9,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, walk
-from truestep.doctor.source.values import argument, constant, value_origins
+from truestep.doctor.source.value_origins import argument, constant, value_origins
 
 _DEVIATION = re.compile(r"(^|_)(std|stds|sigma|stdev|stddev)(_|\d|$)", re.IGNORECASE)
 _SHAPED = re.compile(r"\.(shape|size)\b")

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.memoized_walk import walk_each_once
+from truestep.doctor.source.model_output_counts import is_softmax, is_softmax_already_named, num_outputs
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, walk
-from truestep.doctor.source.once import walk_each_once
-from truestep.doctor.source.outputs import is_softmax, is_softmax_already_named, num_outputs
-from truestep.doctor.source.values import argument, constant, literal
+from truestep.doctor.source.value_origins import argument, constant, literal
 
 LAYERS = functions("is a softmax layer")
 _WEIGHS = re.compile(r"att|align|energ|point|pool|gate|weigh|alpha", re.IGNORECASE)

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.cached_questions import own_identifiers
 from truestep.doctor.source.collating import batch_origins
 from truestep.doctor.source.losses import loss_calls, loss_layer_constructor, loss_reduction
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, names_in
-from truestep.doctor.source.questions import own_identifiers
-from truestep.doctor.source.values import argument, is_call_of, literal
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.value_origins import argument, is_call_of, literal
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.finding import Place

@@ -12,12 +12,12 @@ from truestep.doctor.library.losses import loss_function_names
 from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.activations import activation_call
-from truestep.doctor.source.behind import calls_with_graph, is_model_call
+from truestep.doctor.source.loss_modules import calls_with_graph, is_model_call
 from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, rename_attribute
-from truestep.doctor.source.values import argument, calls_behind, last_operations
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.value_origins import argument, calls_behind, last_operations
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, last_operations
+from truestep.doctor.source.value_origins import argument, last_operations
 
 
 class ReluOnLogits(SourceCheck):

@@ -12,20 +12,30 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.library.losses import loss_function_names
 from truestep.doctor.library.operations import operations
-from truestep.doctor.runtime.bootstraps import difference_nodes, graph_nodes_behind, product_table_nodes
+from truestep.doctor.runtime.bootstrap_targets import (
+    difference_nodes,
+    graph_nodes_behind,
+    product_table_nodes,
+)
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.runtime.signs import operation_of_node, shape_of_node
+from truestep.doctor.runtime.loss_term_signs import operation_of_node, shape_of_node
 from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.shapes import COLUMN, ROW, is_meant_table, row_or_column, row_or_column_with
-from truestep.doctor.source.values import argument, resolve_expression, value_origins
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.row_column_shapes import (
+    COLUMN,
+    ROW,
+    is_meant_table,
+    row_or_column,
+    row_or_column_with,
+)
+from truestep.doctor.source.value_origins import argument, resolve_expression, value_origins
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
-    from truestep.doctor.runtime.origins import WatchedOrigin
+    from truestep.doctor.runtime.value_origins import WatchedOrigin
 
 _DIFFERENCES = ("sub", "rsub", "subtract")
 _PRODUCTS = ("mul", "rmul", "multiply", "div", "truediv", "true_divide", "divide")

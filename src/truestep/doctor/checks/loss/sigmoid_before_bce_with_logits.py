@@ -12,13 +12,13 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.activations import without_activation
 from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.live_variables import is_unread
 from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
 from truestep.doctor.source.rewriting import Edits
-from truestep.doctor.source.uses import is_unread
-from truestep.doctor.source.values import argument, last_operations
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.value_origins import argument, last_operations
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory

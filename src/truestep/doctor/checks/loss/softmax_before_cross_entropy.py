@@ -14,8 +14,8 @@ from truestep.doctor.source.activations import last_operation_nodes, without_act
 from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits
-from truestep.doctor.source.values import argument, last_operations
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.value_origins import argument, last_operations
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.losses import classifier_outputs, loss_calls
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part, method_of, walk
-from truestep.doctor.source.once import walk_each_once
-from truestep.doctor.source.values import argument, has_star_args, is_call_of, literal, value_origins
+from truestep.doctor.source.value_origins import argument, has_star_args, is_call_of, literal, value_origins
 
 MAX_DEPTH = 3  # from a model to its last part
 _SOFTMAX = ("softmax", "log_softmax")

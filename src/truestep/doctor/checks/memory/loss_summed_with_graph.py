@@ -7,16 +7,16 @@ from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.arguments import parameters_given
-from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.libraries import losses_given_back
 from truestep.doctor.source.loaders import goes_over_batches
+from truestep.doctor.source.loss_modules import is_without_grad
 from truestep.doctor.source.losses import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted_name, given_to, walk
-from truestep.doctor.source.once_for_each_batch import is_once_for_each_batch, outlives_its_call
-from truestep.doctor.source.protocol import Protocol
+from truestep.doctor.source.per_batch_functions import is_once_for_each_batch, outlives_its_call
+from truestep.doctor.source.protocol_calls import Protocol
 from truestep.doctor.source.rewriting import Edits, insert_behind
-from truestep.doctor.source.values import argument, literal, resolve_expression
+from truestep.doctor.source.value_origins import argument, literal, resolve_expression
 
 Around = ast.For | ast.While | ast.FunctionDef | ast.AsyncFunctionDef  # what runs again and again
 _DEEP = 3  # sums of sums

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import QUESTION, At, SourceCheck
 from truestep.doctor.source.arguments import parameter_default
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.value_origins import constant
 
 
 class AmountOnlyAsked(SourceCheck):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, assignment_target, dotted_name, last_part
-from truestep.doctor.source.values import constant, resolve_expression
+from truestep.doctor.source.value_origins import constant, resolve_expression
 
 _NAME = re.compile(r"(^|_)(old|target)(_|$)")
 

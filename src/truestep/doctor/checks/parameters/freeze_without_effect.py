@@ -9,9 +9,9 @@ from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.library.operations import MAKERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Binding, dotted_name, walk
+from truestep.doctor.source.redundant_unfreezing import is_redundant_requires_grad
 from truestep.doctor.source.rewriting import Edits, node_text, replace_node
-from truestep.doctor.source.trainable import is_redundant_requires_grad
-from truestep.doctor.source.values import constant, value_origins
+from truestep.doctor.source.value_origins import constant, value_origins
 
 MISSPELT = ("require_grad", "requires_grads", "require_grads", "required_grad")
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, dotted_name, is_none, last_part, walk
-from truestep.doctor.source.once import walk_each_once
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.value_origins import argument, literal
 
 _LEARN = re.compile(
     r"^torch\.nn\.(Linear|Bilinear|(Lazy)?Conv(Transpose)?\dd|BatchNorm\dd|LayerNorm|GroupNorm|RMSNorm|"

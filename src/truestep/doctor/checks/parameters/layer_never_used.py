@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.library.layers import LAYERS_WITHOUT_WEIGHTS
+from truestep.doctor.source.live_variables import is_in_comment
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, method_of, names_in, walk
-from truestep.doctor.source.unrun import scopes_of_trainings
-from truestep.doctor.source.uses import is_in_comment
-from truestep.doctor.source.values import argument, literal, resolve_expression
+from truestep.doctor.source.unreached_code import scopes_of_trainings
+from truestep.doctor.source.value_origins import argument, literal, resolve_expression
 
 DYNAMIC = {"_modules", "getattr", "__getattr__", "vars", "__dict__"}
 GOING_THROUGH = ("children", "named_children", "modules", "named_modules")

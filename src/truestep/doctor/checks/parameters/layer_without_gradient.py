@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
-    from truestep.doctor.runtime.origins import WatchedOrigin
+    from truestep.doctor.runtime.value_origins import WatchedOrigin
 
 AFTER = 6
 AFTER_FOR_MEMBERS = (

@@ -12,7 +12,7 @@ from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, local_name_of, wrap_in_call
-from truestep.doctor.source.values import argument, has_star_args, literal
+from truestep.doctor.source.value_origins import argument, has_star_args, literal
 
 # layers without weights whose mode matters
 _WITH_MODE = re.compile(r"^torch\.nn\.(\w*Dropout\dd|\w*Dropout|RReLU)$")

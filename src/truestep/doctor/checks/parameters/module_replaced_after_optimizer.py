@@ -7,15 +7,15 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from truestep.core.wording import plural
+from truestep.core.text_formatting import plural
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.live_variables import are_in_other_arms
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, walk
-from truestep.doctor.source.uses import are_in_other_arms
-from truestep.doctor.source.values import argument_parts, constant, resolve_expression
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.value_origins import argument_parts, constant, resolve_expression
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.value_origins import constant
 
 _NORMS = tuple(
     f"torch.nn.{name}"

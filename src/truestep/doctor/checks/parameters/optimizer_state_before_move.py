@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.live_variables import are_in_other_arms, reads_followed
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name
-from truestep.doctor.source.uses import are_in_other_arms, reads_followed
-from truestep.doctor.source.values import argument_parts
+from truestep.doctor.source.value_origins import argument_parts
 
 MOVES = operations(numbers="moved rounded")
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.arguments import argument_for, parameter_names
+from truestep.doctor.source.live_variables import is_in_comment, names_read
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, dotted_name, last_part, walk
 from truestep.doctor.source.signatures import own_name
-from truestep.doctor.source.uses import is_in_comment, names_read
-from truestep.doctor.source.values import argument, constant, has_star_args, literal
+from truestep.doctor.source.value_origins import argument, constant, has_star_args, literal
 
 # options that change what is computed, whoever gives them; a size or a name may be there for others
 _MATTERS = frozenset((

@@ -5,10 +5,10 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.cached_questions import mentions_torch
+from truestep.doctor.source.elided_code import has_left_out_lines
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, dotted_name, is_self, walk
-from truestep.doctor.source.questions import mentions_torch
-from truestep.doctor.source.shortened import has_left_out_lines
 
 _KNOWN = ("object", "torch.nn.Module", "torch.utils.data.Dataset", "abc.ABC", "torch.autograd.Function")
 _OPEN = ("__getattr__", "__getattribute__", "setattr", "__dict__", "vars", "locals", "save_hyperparameters")

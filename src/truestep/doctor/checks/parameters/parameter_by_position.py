@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import literal, resolve_expression
+from truestep.doctor.source.value_origins import literal, resolve_expression
 
 LAST_OF_FIRST_LAYERS = 3  # whoever takes one of the first parameters looks at what they are
 

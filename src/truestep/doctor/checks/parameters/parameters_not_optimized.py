@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from truestep.core.frames import is_library_file
 from truestep.core.tensor_bytes import tensor_version
+from truestep.core.user_frames import is_library_file
 from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import ForwardCall, LossCall
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

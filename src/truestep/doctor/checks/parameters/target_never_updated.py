@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
-from truestep.doctor.source.actions import FOLLOW
 from truestep.doctor.source.averages import AVERAGED, WeightMixture, weight_mixtures
+from truestep.doctor.source.live_variables import reads_followed
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, method_of, walk
-from truestep.doctor.source.uses import reads_followed
-from truestep.doctor.source.values import is_call_of
+from truestep.doctor.source.training_actions import FOLLOW
+from truestep.doctor.source.value_origins import is_call_of
 
 _NAME = re.compile(r"(^|_)(target|ema)(_|$)|^(target|ema)(net|model)?$", re.IGNORECASE)
 _QUIET = ("eval", "train", "requires_grad_", "to", "cuda")

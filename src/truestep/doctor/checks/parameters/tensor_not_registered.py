@@ -10,7 +10,7 @@ from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, node_text, replace_node
-from truestep.doctor.source.values import argument, constant, literal, resolve_expression
+from truestep.doctor.source.value_origins import argument, constant, literal, resolve_expression
 
 MAKERS = {f"torch.{name}" for name in operations(numbers="drawn filled copied")}
 _DRAWS = {f"torch.{name}" for name in operations(numbers="drawn")}

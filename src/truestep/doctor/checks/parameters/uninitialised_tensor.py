@@ -9,7 +9,7 @@ from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, walk
 from truestep.doctor.source.signatures import own_name
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.value_origins import constant
 
 TYPES = ("Float", "Double", "Half", "Long", "Int", "Byte", "Bool", "Short", "Char", "BFloat16")
 _MOVED = operations(numbers="kept itself home moved rounded whole") - operations(graph="left")

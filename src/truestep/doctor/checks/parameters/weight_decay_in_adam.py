@@ -7,7 +7,7 @@ from typing import Any
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, rename_attribute
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.value_origins import argument, literal
 
 
 class WeightDecayInAdam(SourceCheck):

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.actions import UNSCALE
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.protocol import Protocol
+from truestep.doctor.source.protocol_calls import Protocol
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before, next_event, node_text
 from truestep.doctor.source.signatures import own_name
+from truestep.doctor.source.training_actions import UNSCALE
 
 
 class ClipBeforeUnscale(SourceCheck):

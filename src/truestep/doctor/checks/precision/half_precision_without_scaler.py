@@ -11,13 +11,13 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.library.functions import functions
 from truestep.doctor.runtime.history import ForwardCall
-from truestep.doctor.source.actions import SCALE
-from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.evaluations import TrainedModels
 from truestep.doctor.source.events import TraceEvent
+from truestep.doctor.source.loss_modules import is_without_grad
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, literal, value_origins
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.training_actions import SCALE
+from truestep.doctor.source.value_origins import argument, literal, value_origins
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,7 +9,7 @@ from typing import Any
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, rename_attribute
-from truestep.doctor.source.values import literal
+from truestep.doctor.source.value_origins import literal
 
 # what may be assigned, in torch 2.11 to 2.13 (a test compares it with the torch at hand)
 SWITCHES = {

@@ -8,11 +8,11 @@ from typing import Any
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.live_variables import are_in_other_arms
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
 from truestep.doctor.source.rewriting import Edits, remove_statement
-from truestep.doctor.source.uses import are_in_other_arms
-from truestep.doctor.source.values import literal
+from truestep.doctor.source.value_origins import literal
 
 _TRAINS = ("backward", "grad", "step", "learn", "unknown")
 _CONVOLVES = re.compile(r"conv(olution|_?transpose)?[_123]|torchvision|\btimm\b", re.IGNORECASE)

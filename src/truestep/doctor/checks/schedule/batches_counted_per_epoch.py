@@ -7,13 +7,17 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
-from truestep.doctor.source.accumulators import accumulators_entered, has_accumulation_option, num_batches
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.libraries import TRAINERS, has_class_switch
+from truestep.doctor.source.library_accumulators import (
+    accumulators_entered,
+    has_accumulation_option,
+    num_batches,
+)
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import given_to, last_part, walk
-from truestep.doctor.source.values import argument, constant, literal, value_origins, value_sources
+from truestep.doctor.source.value_origins import argument, constant, literal, value_origins, value_sources
 
 # by the end of a schedule's name: position and name of its length
 _LENGTHS = {

@@ -18,7 +18,7 @@ from truestep.doctor.source.rewriting import (
     rename_attribute,
     replace_node,
 )
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.value_origins import constant
 
 NAMES = ("lr", "learning_rate", "weight_decay", "momentum")
 _ALIKE = 0.8  # of two names of attributes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG, RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory

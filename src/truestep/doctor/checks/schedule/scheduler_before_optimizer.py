@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.checks.deprecated.scalar_indexed import ScalarIndexed
 from truestep.doctor.finding import Place, Severity
+from truestep.doctor.source.accumulation_windows import without_updates_of_others
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop, are_exclusive
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, given_to, walk
 from truestep.doctor.source.rewriting import Edits, move_after, next_event, sibling_statement
-from truestep.doctor.source.values import argument, literal, value_origins
-from truestep.doctor.source.windows import without_updates_of_others
-from truestep.doctor.watcher import Observation, Observations, Watcher
+from truestep.doctor.source.value_origins import argument, literal, value_origins
+from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory

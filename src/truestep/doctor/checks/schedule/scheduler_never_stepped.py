@@ -4,16 +4,16 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.core.metric_names import Better, best_mode_of_metric
+from truestep.core.metric_direction import Better, best_mode_of_metric
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
-from truestep.doctor.source.actions import SCHEDULE
 from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.live_variables import is_in_comment
 from truestep.doctor.source.losses import loss_calls
+from truestep.doctor.source.memoized_walk import asked_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, last_part, names_in, receiver_of, walk
-from truestep.doctor.source.once import asked_once
-from truestep.doctor.source.uses import is_in_comment
-from truestep.doctor.source.values import argument, constant, has_star_args, literal, value_origins
+from truestep.doctor.source.training_actions import SCHEDULE
+from truestep.doctor.source.value_origins import argument, constant, has_star_args, literal, value_origins
 
 _PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.elided_code import STANDS_FOR_OTHERS
 from truestep.doctor.source.linking import imported_files
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, Scope, last_part, receiver_of
-from truestep.doctor.source.once import walk_each_once
-from truestep.doctor.source.shortened import STANDS_FOR_OTHERS
 from truestep.doctor.source.signatures import is_left_open
-from truestep.doctor.source.values import constant, has_star_args, value_origins
+from truestep.doctor.source.value_origins import constant, has_star_args, value_origins
 
 _ONE_BY_ONE = frozenset(
     f"{home}.{name}"

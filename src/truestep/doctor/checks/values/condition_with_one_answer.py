@@ -9,7 +9,7 @@ from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Binding
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, node_text, replace_node
-from truestep.doctor.source.values import constant, literal
+from truestep.doctor.source.value_origins import constant, literal
 
 
 class ConditionWithOneAnswer(SourceCheck):

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
+from truestep.doctor.source.cached_questions import mentions_torch
+from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.once import walk_each_once
-from truestep.doctor.source.questions import mentions_torch
-from truestep.doctor.source.values import literal
+from truestep.doctor.source.value_origins import literal
 
 _SHOWS = ("print", "log", "info", "debug", "warn", "warning", "error", "write", "set_description", "title")
 _ONE_FILE = re.compile(

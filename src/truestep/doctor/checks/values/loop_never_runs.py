@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
+from truestep.doctor.source.cached_questions import mentions_torch
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.questions import mentions_torch
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.value_origins import constant
 
 _RANGES = ("range", "numpy.arange", "torch.arange")
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.cached_questions import mentions_torch
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.questions import mentions_torch
-from truestep.doctor.source.trainable import is_redundant_requires_grad
+from truestep.doctor.source.redundant_unfreezing import is_redundant_requires_grad
 
 _WRITES = ("copy", "fill", "zero", "add", "sub", "mul", "div", "lerp", "normal", "uniform", "clamp", "set")
 _OF_TENSORS = (

@@ -8,7 +8,7 @@ from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
 from truestep.doctor.source.options import is_unread_option
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.value_origins import argument, constant
 
 
 class OptionOfWrongType(SourceCheck):

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.live_variables import names_read, value_uses
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, is_none, is_self, last_part, receiver_of, walk
-from truestep.doctor.source.uses import names_read, value_uses
 
 _SENTENCE = 5  # words of a comment that says why, with its mark
 

@@ -5,11 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.cached_questions import mentions_torch
+from truestep.doctor.source.live_variables import if_arms
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, walk
-from truestep.doctor.source.questions import mentions_torch
-from truestep.doctor.source.uses import if_arms
-from truestep.doctor.source.values import constant, literal, resolve_expression
+from truestep.doctor.source.value_origins import constant, literal, resolve_expression
 
 FEWEST = 4  # what is done in all but one of fewer steps may be meant
 _LEAVES = ast.Continue | ast.Break | ast.Return | ast.Raise

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import QUESTION, At, SourceCheck
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.live_variables import names_read, places_read, value_uses
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted_name
-from truestep.doctor.source.uses import names_read, places_read, value_uses
 
 # what measures a tensor, for a log that is gone, and what no tensor comes from
 _ASKS = operations(numbers="measured averaged reduced chosen") | operations(shape="gone")

@@ -5,9 +5,9 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.live_variables import value_uses
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.signatures import returns_nothing
-from truestep.doctor.source.uses import value_uses
 
 
 class ResultOfNothing(SourceCheck):

@@ -9,12 +9,12 @@ from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import MAKERS, OF_TENSORS_ALONE, operations
-from truestep.doctor.source.actions import BACKWARD, CLEAR, EVALUATE, SCHEDULE, STEP, TRAIN
+from truestep.doctor.source.cached_questions import mentions_torch
+from truestep.doctor.source.live_variables import is_behind_exit
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import is_self, last_part, walk
-from truestep.doctor.source.questions import mentions_torch
-from truestep.doctor.source.uses import is_behind_exit
-from truestep.doctor.source.values import argument, value_origins
+from truestep.doctor.source.training_actions import BACKWARD, CLEAR, EVALUATE, SCHEDULE, STEP, TRAIN
+from truestep.doctor.source.value_origins import argument, value_origins
 
 _OPERATIONS = operations(graph="kept zero cut") - operations(numbers="itself moved drawn filled copied")
 _SHAPES = operations(numbers="kept home moved rounded whole indices", shape="same other turned")  # of DEV005

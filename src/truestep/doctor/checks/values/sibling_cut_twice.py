@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.arguments import parameter_names
+from truestep.doctor.source.cached_questions import mentions_torch
+from truestep.doctor.source.live_variables import are_in_other_arms
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.questions import mentions_torch
-from truestep.doctor.source.uses import are_in_other_arms
 
 _ASKED = ("shape", "size", "device", "dtype", "ndim", "columns", "index")
 

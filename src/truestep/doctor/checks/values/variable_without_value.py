@@ -10,13 +10,13 @@ from pathlib import Path
 
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
-from truestep.doctor.source.apart import parse_as_written
-from truestep.doctor.source.blanks import has_blanks
+from truestep.doctor.source.container_unpacking import parse_as_written
+from truestep.doctor.source.exercise_blanks import has_blanks
+from truestep.doctor.source.live_variables import is_behind_exit
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Binding, Function, Scope, dotted_name, walk
-from truestep.doctor.source.unrun import scopes_of_trainings
-from truestep.doctor.source.uses import is_behind_exit
-from truestep.doctor.source.values import constant, literal
+from truestep.doctor.source.unreached_code import scopes_of_trainings
+from truestep.doctor.source.value_origins import constant, literal
 
 _MAKES_NAMES = {"exec", "globals", "locals", "vars", "__builtins__", "execfile"}
 _HOLE = re.compile(r"_+$|TODO|FIXME|YOUR_|FILL", re.IGNORECASE)  # to be filled in, as in homework

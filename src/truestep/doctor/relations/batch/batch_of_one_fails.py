@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK
-from truestep.doctor.experiments.not_tried import RelationNotApplicableError
+from truestep.doctor.experiments.skip_reasons import RelationNotApplicableError
 from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 _NORMALISED = "more than 1 value per channel"  # what batch normalisation says of it, which is meant
@@ -41,8 +41,8 @@ class BatchOfOneFails(StepRelation):
 
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Go on with the first example alone."""
-        from truestep.doctor.experiments.changes import Change
-        from truestep.doctor.experiments.loads import has_uniform_batches
+        from truestep.doctor.experiments.batch_changes import Change
+        from truestep.doctor.experiments.load_replay import has_uniform_batches
 
         assert experiment.base.steps
         if not experiment.plan.is_from_loader:

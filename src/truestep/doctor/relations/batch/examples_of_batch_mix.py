@@ -4,9 +4,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from truestep.core.wording import percent_text
+from truestep.core.text_formatting import percent_text
 from truestep.doctor.check import QUESTION, RISK
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
+from truestep.doctor.experiments.skip_reasons import ExperimentNotTriedError, RelationNotApplicableError
 from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ExamplesOfBatchMix(StepRelation):
 
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Compare the batch's gradients with the mean of its halves' gradients."""
-        from truestep.doctor.experiments.memory_batch import demand_rows_are_examples
+        from truestep.doctor.experiments.in_memory_batch import demand_rows_are_examples
         from truestep.doctor.experiments.step_experiment import mixing_is_meant
 
         tolerance = experiment.tolerance

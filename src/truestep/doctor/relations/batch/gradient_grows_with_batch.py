@@ -35,7 +35,7 @@ class GradientGrowsWithBatch(StepRelation):
 
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Compare the gradients of the batch with every example twice."""
-        from truestep.doctor.experiments.memory_batch import demand_rows_are_examples
+        from truestep.doctor.experiments.in_memory_batch import demand_rows_are_examples
 
         tolerance = experiment.tolerance
         apart = experiment.compare_doubled_batch()
@@ -63,8 +63,8 @@ class GradientGrowsWithBatch(StepRelation):
 
 def _demand_no_count_in_batch(experiment: StepExperiment) -> None:
     """Make sure that the batch holds no count of its rows or tokens, which stays what it was where they double."""
-    from truestep.doctor.experiments.counts import batch_numbers_by_name
-    from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+    from truestep.doctor.experiments.example_count_detection import batch_numbers_by_name
+    from truestep.doctor.experiments.skip_reasons import ExperimentNotTriedError
 
     for name in batch_numbers_by_name(experiment.plan.examples):
         raise ExperimentNotTriedError(

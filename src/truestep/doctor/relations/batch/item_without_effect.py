@@ -39,7 +39,7 @@ class ItemWithoutEffect(StepRelation):
 
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Compare the gradients with the first example's value of an item for all."""
-        from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.batch_changes import Change
 
         tolerance = experiment.tolerance
         experiment.demand_effect()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
+from truestep.doctor.experiments.skip_reasons import ExperimentNotTriedError, RelationNotApplicableError
 from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class PaddingMatters(StepRelation):
     def _try_other_padding(
         self, experiment: StepExperiment, found: "Sequences", items: tuple[str, ...]
     ) -> Iterator[BrokenRelation]:
-        from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.batch_changes import Change
 
         tolerance = experiment.tolerance
         experiment.demand_effect()
@@ -80,7 +80,7 @@ class PaddingMatters(StepRelation):
         yield BrokenRelation(message, QUESTION, evidence=evidence)
 
     def _try_longer_padding(self, experiment: StepExperiment, why_no_mask: str) -> Iterator[BrokenRelation]:
-        from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.batch_changes import Change
         from truestep.doctor.relations.trials.tokens import (
             LEAST_CHANGE,
             MORE_POSITIONS,

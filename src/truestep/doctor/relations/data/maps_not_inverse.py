@@ -42,7 +42,7 @@ class MapsNotInverse(StepRelation):
 
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Go through both maps."""
-        from truestep.doctor.experiments.data_held import find_non_inverse_maps
+        from truestep.doctor.experiments.data_set_contents import find_non_inverse_maps
 
         for found in find_non_inverse_maps(getattr(experiment.plan.iterator, "_dataset", None)):
             message = (

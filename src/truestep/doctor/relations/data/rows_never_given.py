@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK
-from truestep.doctor.experiments.not_tried import RelationNotApplicableError
+from truestep.doctor.experiments.skip_reasons import RelationNotApplicableError
 from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 
@@ -46,7 +46,7 @@ class RowsNeverGiven(StepRelation):
 
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Change rows of what the data set holds in a child, and look at what it gives."""
-        from truestep.doctor.experiments.data_held import find_unread_rows
+        from truestep.doctor.experiments.data_set_contents import find_unread_rows
 
         data = getattr(experiment.plan.iterator, "_dataset", None)
         if data is None:

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.skip_reasons import ExperimentNotTriedError
 from truestep.doctor.relations.relation import BrokenRelation, EvaluationExperiment, EvaluationRelation
 
 

@@ -8,7 +8,7 @@ from truestep.doctor.check import RISK
 from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 if TYPE_CHECKING:
-    from truestep.doctor.experiments.moves import BlockMove
+    from truestep.doctor.experiments.parameter_perturbation import BlockMove
 
 
 class GradientIsNoSlope(StepRelation):

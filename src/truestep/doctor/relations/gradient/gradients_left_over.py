@@ -3,9 +3,9 @@
 
 from collections.abc import Iterator
 
-from truestep.core.wording import percent_text
+from truestep.core.text_formatting import percent_text
 from truestep.doctor.check import RISK
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.skip_reasons import ExperimentNotTriedError
 from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 
@@ -46,7 +46,7 @@ class GradientsLeftOver(StepRelation):
 
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Compare the gradients where those of before are cleared beforehand."""
-        from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.batch_changes import Change
         from truestep.doctor.experiments.step_experiment import compare_closure_calls
 
         tolerance = experiment.tolerance

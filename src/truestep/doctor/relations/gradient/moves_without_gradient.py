@@ -40,7 +40,7 @@ class MovesWithoutGradient(StepRelation):
 
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Move layers without a gradient, and look at the loss."""
-        from truestep.doctor.experiments.still_layers import (
+        from truestep.doctor.experiments.gradientless_layers import (
             has_step_without_gradients,
             loss_changes_without_gradient,
         )

@@ -54,13 +54,13 @@ class OptionWithoutEffect(StepRelation):
 
     def why_not_applicable(self, criteria: "Mapping[str, nn.Module]") -> str | None:
         """Return that no criterion is made with numbers, where none is."""
-        from truestep.doctor.experiments.options import NO_OPTION, criterion_options
+        from truestep.doctor.experiments.criterion_options import NO_OPTION, criterion_options
 
         return None if any(True for _ in criterion_options(criteria)) else NO_OPTION
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Go on with each option changed."""
-        from truestep.doctor.experiments.options import changed_options, demand_options
+        from truestep.doctor.experiments.criterion_options import changed_options, demand_options
 
         demand_options(experiment)
         idle = [

@@ -3,9 +3,9 @@
 
 from collections.abc import Iterator
 
-from truestep.core.wording import number_text
+from truestep.core.text_formatting import number_text
 from truestep.doctor.check import RISK
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.experiments.skip_reasons import ExperimentNotTriedError
 from truestep.doctor.relations.relation import BrokenRelation, FollowedRelation, StepExperiment
 
 

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from truestep.core.wording import percent_text
+from truestep.core.text_formatting import percent_text
 from truestep.doctor.check import RISK
 from truestep.doctor.relations.relation import BrokenRelation, FollowedRelation, StepExperiment
 
@@ -42,7 +42,7 @@ class AverageForgets(FollowedRelation):
 
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Add to buffers in a child, and look at how much of it is left behind the step."""
-        from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.batch_changes import Change
 
         before = self.found(experiment, "buffers", "no layer has a buffer of fractions")["buffers"]
         after = experiment.changed(Change(follows=self.follows, by=_ADDED)).followed

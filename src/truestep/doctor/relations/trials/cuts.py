@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from truestep.core.frames import line_of_user_code
+from truestep.core.user_frames import line_of_user_code
 from truestep.doctor.relations.graph import walk_graph_nodes
 from truestep.doctor.relations.trials.trial import Trials
 from truestep.doctor.runtime.operations import is_graph_cut, watched_operation_name, watched_operation_tensors

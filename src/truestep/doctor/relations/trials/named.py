@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from truestep.core.frames import is_library_file
-from truestep.core.modules import original_module
+from truestep.core.module_inspection import original_module
+from truestep.core.user_frames import is_library_file
 
 _DEEPEST = 4
 

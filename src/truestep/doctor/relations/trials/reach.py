@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.core.wording import plural
+from truestep.core.text_formatting import plural
 from truestep.doctor.relations.trials.cuts import find_graph_cuts
 from truestep.doctor.relations.trials.slopes import CUT_BY_MEANING, weights_norm
 from truestep.doctor.relations.trials.trial import Trials

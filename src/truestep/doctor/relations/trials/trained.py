@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from truestep.core.errors import OptionError
-from truestep.core.modules import original_module
-from truestep.core.wording import a_type
+from truestep.core.module_inspection import original_module
+from truestep.core.text_formatting import a_type
 
 _WRITE = "give a module, its parameters, an optimizer or a learner: ts.relations(loss, batch, trains=net)"
 

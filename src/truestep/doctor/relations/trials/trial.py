@@ -18,7 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from truestep.core.errors import LossError
 from truestep.core.random_streams import host_rng_states, set_host_rng_states
-from truestep.core.wording import a_type
+from truestep.core.text_formatting import a_type
 from truestep.doctor.relations.examples import Examples
 from truestep.doctor.relations.gradients import (
     GradientComparison,

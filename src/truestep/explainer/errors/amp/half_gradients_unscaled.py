@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.run_sentences import running_models
 
 
 class HalfGradientsUnscaled(Explainer):

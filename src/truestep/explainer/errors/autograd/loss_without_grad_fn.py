@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
-from truestep.explainer.evidence import made_at_line_phrase, num_parameters_if_all_frozen, running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.origins import files_defining_user_models, no_grad_function_of_value
+from truestep.explainer.run_sentences import made_at_line_phrase, num_parameters_if_all_frozen, running_models
 from truestep.explainer.source import (
     UserSourceLine,
     crashed_line_text,

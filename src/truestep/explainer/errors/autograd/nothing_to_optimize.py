@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import num_parameters_if_all_frozen, running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.run_sentences import num_parameters_if_all_frozen, running_models
 
 
 class NothingToOptimize(Explainer):

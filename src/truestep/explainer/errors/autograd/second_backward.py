@@ -3,9 +3,9 @@ import ast
 from collections import deque
 from typing import Any
 
-from truestep.explainer.evidence import made_at_line_phrase, running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.holding import retained_graphs_facts
+from truestep.explainer.memory_holders import retained_graphs_facts
+from truestep.explainer.run_sentences import made_at_line_phrase, running_models
 from truestep.explainer.source import crashed_file_nodes_of_type
 from truestep.explainer.values import format_tensor_dtype_and_shape, is_tensor_at_crash
 

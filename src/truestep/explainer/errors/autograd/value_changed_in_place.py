@@ -3,9 +3,9 @@ import ast
 import sys
 from typing import Any
 
-from truestep.explainer.evidence import running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.origins import files_defining_user_models, format_line_location
+from truestep.explainer.run_sentences import running_models
 from truestep.explainer.source import crashed_file_nodes_of_type
 from truestep.explainer.values import describe_crash_layer, is_tensor_at_crash, raw_tensor_shape
 

@@ -2,7 +2,7 @@
 import os
 from pathlib import Path
 
-from truestep.core.wording import plural
+from truestep.core.text_formatting import plural
 from truestep.explainer.explainer import Crash, Explainer, Match
 
 _MOST_NAMES = 4

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import (
+from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.run_sentences import (
     describe_running_layer,
     layer_input,
     name_of_parameter_in_models,
     where_value_was_made,
 )
-from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import ValueOnLine, is_layer_at_crash, is_tensor_at_crash
 
 

@@ -2,7 +2,7 @@
 import re
 from typing import Any
 
-from truestep.core.wording import first_few
+from truestep.core.text_formatting import first_few
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import is_layer_at_crash
 

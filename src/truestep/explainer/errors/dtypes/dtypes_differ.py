@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import (
+from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.run_sentences import (
     describe_running_layer,
     describe_value_with_origin,
     layer_input,
     tensors_on_line_where,
 )
-from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import tensor_dtype_name
 
 

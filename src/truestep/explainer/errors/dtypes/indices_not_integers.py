@@ -2,8 +2,8 @@
 import ast
 import re
 
-from truestep.explainer.evidence import describe_value_with_origin, tensors_on_line_where
 from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.run_sentences import describe_value_with_origin, tensors_on_line_where
 from truestep.explainer.values import ValueOnLine, tensor_dtype_name
 
 _PICKS = re.compile(r"gather|scatter|take_along_dim|index_")

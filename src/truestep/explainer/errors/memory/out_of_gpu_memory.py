@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import re
 
-from truestep.core.wording import bytes_text
+from truestep.core.text_formatting import bytes_text
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.holding import (
+from truestep.explainer.memory_holders import (
     LiveTensorsAtCrash,
     largest_tensors_at_crash,
     processes_on_card_at_crash,

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.core.wording import bytes_text
+from truestep.core.text_formatting import bytes_text
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.holding import LiveTensorsAtCrash, largest_tensors_at_crash, retained_graphs_facts
+from truestep.explainer.memory_holders import (
+    LiveTensorsAtCrash,
+    largest_tensors_at_crash,
+    retained_graphs_facts,
+)
 
 
 class OutOfHostMemory(Explainer):

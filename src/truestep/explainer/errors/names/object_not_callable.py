@@ -2,8 +2,8 @@
 import ast
 import inspect
 
-from truestep.explainer.evidence import made_at_line_phrase
 from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.run_sentences import made_at_line_phrase
 
 
 class ObjectNotCallable(Explainer):

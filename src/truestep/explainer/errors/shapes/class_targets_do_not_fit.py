@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
-from truestep.explainer.evidence import are_outputs_and_targets_swapped, loss_outputs_and_targets
 from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.run_sentences import are_outputs_and_targets_swapped, loss_outputs_and_targets
 from truestep.explainer.values import format_tensor_dtype_and_shape, raw_tensor_shape
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import describe_value_with_origin, tensors_on_line_where
 from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.run_sentences import describe_value_with_origin, tensors_on_line_where
 from truestep.explainer.values import ValueOnLine, raw_tensor_shape, tensor_dtype_name
 
 _INTEGERS = ("int64", "int32")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import describe_running_layer, input_sentence, layer_input
 from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.run_sentences import describe_running_layer, input_sentence, layer_input
 
 
 class MatrixSizesDiffer(Explainer):

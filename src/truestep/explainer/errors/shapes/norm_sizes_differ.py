@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import input_sentence
 from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.run_sentences import input_sentence
 
 
 class NormSizesDiffer(Explainer):

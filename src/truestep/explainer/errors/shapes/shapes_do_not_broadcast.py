@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import shapes_and_origins_text
 from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.run_sentences import shapes_and_origins_text
 from truestep.explainer.values import format_shape_tuple, raw_tensor_shape
 
 
