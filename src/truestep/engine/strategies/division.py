@@ -67,7 +67,8 @@ class SharedBatch:
     """The parts of one set of learners' batches; `counts_calls` says whether all must call the loss equally often now.
 
     Where the ranks meet for it, they find out whether they train the same, too; where they do not (`updates_without_meeting.py`),
-    when the gradients have come. `may_ride` says whether what a meeting would say may stand at the head of the gradients' first message.
+    when the gradients have come. `may_ride` says whether what a meeting would say may stand at the head of the gradients' first
+    message.
     """
 
     shares_batches = True
