@@ -148,3 +148,13 @@ def test_an_overlap_is_told_with_how_many_were_compared_and_what_chance_gives(
     assert said.startswith(told.split(" | ")[0])
     assert [part for part in told.split(" | ") if part not in said] == []
     assert ("has 400 examples" in said) == (loader is not None)
+
+
+def test_prints_are_made_once_for_the_rows_that_are_kept():
+    """Each of a thousand evaluated batches is held against each other one: as arrays that took seconds behind a short run."""
+    batch = RowBatch(0, 0, Place("a.py", 1), 0, 0, torch.arange(8), 1, None, False, True, True, None)
+    assert batch.prints == set(range(8))
+    assert batch.prints is batch.prints
+    kept = RowPass(kept=2)
+    kept.add(batch)
+    assert batch.prints == {0, 2, 4, 6}

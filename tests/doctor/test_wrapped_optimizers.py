@@ -108,7 +108,7 @@ def test_a_wrapped_optimizer_s_steps_count_once(form):
     with watch() as watched:
         net = nn.Linear(4, 3)
         opt = form(torch.optim.SGD(net.parameters(), lr=0.1))
-        sched = lr_scheduler.StepLR(opt, 2)
+        sched = lr_scheduler.StepLR(opt, 2, gamma=0.9)
         for _ in range(30):
             opt.zero_grad()
             F.cross_entropy(net(torch.randn(8, 4)), torch.arange(8) % 3).backward()

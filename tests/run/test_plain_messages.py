@@ -80,9 +80,16 @@ MISTAKES = {
     ),
     "a path logged with its step": (
         lambda run: run.log("train/loss", 0.5, 3),
-        r"run\.log\(\*\*\{'train/loss': value\}\)",
+        r'run\.log\(\*\*\{"train/loss": value\}\)',
     ),
-    "a dict of paths logged": (lambda run: run.log({"a/b": 1}), r"by name: run\.log\(\*\*values\)"),
+    "a dict of paths logged": (
+        lambda run: run.log({"a/b": 1}),
+        r'by name: run\.log\(\*\*\{"a/b": \.\.\.\}\), or run\.log\(\*\*values\) for all of a dict',
+    ),
+    "a keyword logged": (
+        lambda run: run.log("return", 0.5),
+        r'run\.log\(\*\*\{"return": value\}\)',
+    ),
     **{
         f"{option} logged": (
             lambda run, option=option: run.log(loss=0.5, **{option: True}),

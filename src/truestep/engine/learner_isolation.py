@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.buffers import MOST_UNMOVED_BYTES, MovingBufferSnapshot
+from truestep.core.device_specific import is_cpu_device
 from truestep.core.errors import LossError
 from truestep.core.tensor_bytes import bytes_of_contiguous
 from truestep.engine.processes.shards import is_divided_over_ranks
@@ -26,7 +27,9 @@ class OtherLearnersWeights:
         named = [(name, weight) for name, weight in named if _has_write_counter(weight)]
         self._names = [name for name, _ in named]
         self._weights = [weight for _, weight in named]
-        self._may_compare = all(weight.device.type == "cpu" for weight in self._weights)  # elsewhere it waits
+        self._may_compare = all(
+            is_cpu_device(weight.device) for weight in self._weights
+        )  # elsewhere it waits
         self._num_kept = 0
         self._written: set[int] = set()
         self._before: tuple[list[int], list[int]] = [], []

@@ -99,11 +99,6 @@ def are_rows_within_batch(evaluation: RowPass, batch: RowBatch) -> bool:
     )
 
 
-def share_of_common_rows(batch: RowBatch, other: RowBatch) -> float:
-    """Return the share of a batch's rows that are in another one."""
-    return float(np.isin(_sampled_row_prints(batch, 1), _sampled_row_prints(other, 1)).mean())
-
-
 def have_same_rows(first: RowBatch, second: RowBatch) -> bool:
     """Tell whether two batches hold the same rows, in any order."""
     return np.array_equal(np.sort(_sampled_row_prints(first, 1)), np.sort(_sampled_row_prints(second, 1)))

@@ -43,11 +43,19 @@ class RowBatch:
     of_several: bool = (
         False  # whether the targets were compared with what several inputs gave: they are of a pair
     )
+    _prints: tuple[Tensor, frozenset[int]] | None = None  # of the inputs beside it
 
     @property
     def is_thrown_away(self) -> bool:
         """Whether nothing came of it but what the model keeps itself, as statistics of its norms."""
         return self.followed and not self.is_used and not any(each() is not None for each in self.outputs)
+
+    @property
+    def prints(self) -> frozenset[int]:
+        """The prints of the rows that are kept now, made once: each batch may be held against each other one."""
+        if self._prints is None or self._prints[0] is not self.inputs:
+            self._prints = self.inputs, frozenset(self.inputs.tolist())
+        return self._prints[1]
 
 
 @dataclass(eq=False)

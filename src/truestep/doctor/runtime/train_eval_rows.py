@@ -23,7 +23,6 @@ from truestep.doctor.runtime.row_hashes import (
     sampled_rows,
     share_of_fractional_numbers,
 )
-from truestep.doctor.runtime.row_overlap import share_of_common_rows
 from truestep.doctor.runtime.row_records import RowBatch, RowPass
 from truestep.doctor.runtime.tensor_queries import (
     is_plain_watched_tensor,
@@ -215,16 +214,13 @@ class WatchedRows:
 
     def is_held_out_again(self, batch: RowBatch | None) -> bool:
         """Tell whether rows that no model was trained on were evaluated at this line before."""
-        if batch is None:
+        if batch is None or not batch.prints:
             return False
         before = [each for each in self.evaluated.get((batch.model, batch.place), ()) if each.num_rows]
-        came = any(
-            share_of_common_rows(batch, one) == 1
-            for each in before
-            for one in each.batches
-            if one.step < batch.step
+        earlier = (one for each in before for one in each.batches if one.step < batch.step)
+        return any(batch.prints <= one.prints for one in earlier) and all(
+            batch.prints.isdisjoint(each.prints) for each in self.trained.batches
         )
-        return came and not any(share_of_common_rows(batch, each) for each in self.trained.batches)
 
     def passes_on_in_training(self, batch: RowBatch) -> bool:
         """Tell whether what this batch's model gave in training went into another model."""
