@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from truestep.core.text_formatting import keyword_text
 from truestep.run.state import RunState
 
 
@@ -30,7 +31,12 @@ class EmptyStateDictWatcher:
             changed = [each for each in now if not _is_unchanged(before.get(each), now[each])]
             if changed:
                 del self._first[name]
-                text = _EMPTY.format(name=name, type=type(objects[name]).__name__, held=", ".join(changed))
+                text = _EMPTY.format(
+                    given=keyword_text(name),
+                    name=name,
+                    type=type(objects[name]).__name__,
+                    held=", ".join(changed),
+                )
                 self._run.screen.say_once(text, key=f"empty state {name}")
 
 
@@ -55,7 +61,7 @@ def _is_unchanged(before: object, now: object) -> bool:
 
 
 _EMPTY = (
-    "run.track({name}=...) keeps nothing: the state_dict() of this {type} is empty, and what it holds has changed ({held}). "
+    "run.track({given}) keeps nothing: the state_dict() of this {type} is empty, and what it holds has changed ({held}). "
     "A run that goes on would begin with another one. Give it a state before run.track: {name}.persistent(True) of a "
     "metric of torchmetrics, register_buffer(..., persistent=True) of a module of your own"
 )

@@ -45,17 +45,13 @@ def bests_of_other_parts(module: SourceModule) -> Iterator[tuple[ast.If, str]]:
         parts = [each for each in module.ancestors(kept) if isinstance(each, ast.For) and _is_of_split(each)]
         if not parts or module.loop(kept) is parts[-1] or not isinstance(kept.test, ast.Compare):
             continue
-        compared = [each for each in walk(kept.test) if isinstance(each, ast.Name)]
-        inside = {each for each in module.all(ast.Name) if parts[-1] in module.ancestors(each)}
-        for best in compared:
-            stores = [
-                each
-                for each in module.all(ast.Name)
-                if each.id == best.id and isinstance(each.ctx, ast.Store)
-            ]
-            own = [each for each in stores if each in inside]
-            is_shared = len(own) < len(stores) and own and all(kept in module.ancestors(each) for each in own)
-            if is_shared and _keeps_weights(kept) and _trains_anew(module, parts[-1]):
+        if not _keeps_weights(kept) or not _trains_anew(module, parts[-1]):
+            continue
+        stores = [each for each in module.all(ast.Name) if isinstance(each.ctx, ast.Store)]
+        for best in (each for each in walk(kept.test) if isinstance(each, ast.Name)):
+            made = [each for each in stores if each.id == best.id]
+            own = [each for each in made if parts[-1] in module.ancestors(each)]
+            if own and len(own) < len(made) and all(kept in module.ancestors(each) for each in own):
                 yield (
                     kept,
                     f"{best.id!r} goes on from part to part: one that is harder than those before keeps no weights.",

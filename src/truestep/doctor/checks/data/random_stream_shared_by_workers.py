@@ -107,18 +107,20 @@ def _same_seeds_in_each_epoch(module: SourceModule) -> Iterator[At]:
         init = argument(call, 9, "worker_init_fn")
         stays, workers = argument(call, None, "persistent_workers"), argument(call, 5, "num_workers")
         function = module.functions.named(init) if init is not None else None
-        if function is None or workers is None or literal(module, workers) == 0 or stays is not None:
+        if (
+            init is None
+            or function is None
+            or workers is None
+            or literal(module, workers) == 0
+            or stays is not None
+        ):
             continue
         home = module.home(function)
         seeds = [each for each in home.inside(function, ast.Call) if home.qualify(each.func) in _SEEDS]
-        used = [part for each in home.inside(function, ast.Name, ast.Attribute) for part in [last_part(each)]]
-        if (
-            seeds
-            and not any(_VARIES.search(each) for each in used)
-            and _draws_by_seeded_generator(module, call, seeds)
-        ):
+        used = map(last_part, home.inside(function, ast.Name, ast.Attribute))
+        if seeds and not any(map(_VARIES.search, used)) and _draws_by_seeded_generator(module, call, seeds):
             text = f"Line {seeds[0].lineno} gives the new workers of each epoch the same seeds: they draw the same numbers again."
-            yield At(init if init is not None else call, text, RISK)
+            yield At(init, text, RISK)
 
 
 def _draws_by_seeded_generator(module: SourceModule, loader: ast.Call, seeds: list[ast.Call]) -> bool:

@@ -60,11 +60,9 @@ class DividedByOtherLength(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a quotient where every loop that adds to the total goes through one other loader."""
-        for node in [*module.all(ast.BinOp), *module.all(ast.AugAssign)] if "torch" in module.text else ():
-            total = node.left if isinstance(node, ast.BinOp) else node.target  # type: ignore[attr-defined]
-            length = node.right if isinstance(node, ast.BinOp) else node.value  # type: ignore[attr-defined]
+        for node, total, length in _divisions(module) if "torch" in module.text else ():
             name, other = dotted_name(total), _loader_in_len_call(module, length)
-            if not isinstance(node.op, ast.Div) or name is None or other is None:  # type: ignore[attr-defined]
+            if name is None or other is None:
                 continue
             sources = {_loader_of_addition(module, each) for each in _additions_to_total(module, node, name)}
             source = next(iter(sources), None)
@@ -76,6 +74,16 @@ class DividedByOtherLength(SourceCheck):
         yield from _meters_of_means(module)
         yield from _sums_over_batches(module)
         yield from _find_full_batch_assumptions(module)
+
+
+def _divisions(module: SourceModule) -> Iterator[tuple[ast.AST, ast.expr, ast.expr]]:
+    """Yield each `a / b` and `a /= b`, with what is divided and by what."""
+    for quotient in module.all(ast.BinOp):
+        if isinstance(quotient.op, ast.Div):
+            yield quotient, quotient.left, quotient.right
+    for division in module.all(ast.AugAssign):
+        if isinstance(division.op, ast.Div):
+            yield division, division.target, division.value
 
 
 def _is_same_loader(module: SourceModule, node: ast.AST, source: str, other: str) -> bool:
@@ -103,13 +111,10 @@ def _find_means_over_examples(module: SourceModule) -> Iterator[At]:
     files = module.program.linked
     means = {each for file in files for each in loss_calls(file) if _is_mean_loss(file, each)}
     sums = _sums_of_means(module, means) if means else {}
-    for node in [*module.all(ast.BinOp), *module.all(ast.AugAssign)] if sums else ():
-        total = node.left if isinstance(node, ast.BinOp) else node.target  # type: ignore[attr-defined]
-        number = node.right if isinstance(node, ast.BinOp) else node.value  # type: ignore[attr-defined]
+    for node, total, number in _divisions(module) if sums else ():
         if isinstance(total, ast.Call) and ast.unparse(total.func).endswith("sum") and total.args:
             total = total.args[0]
-        added = sums.get(_total_location(module, total), []) if isinstance(node.op, ast.Div) else []  # type: ignore[attr-defined]
-        loops = [module.loop(each) for each in added]
+        loops = [module.loop(each) for each in sums.get(_total_location(module, total), [])]
         is_shown = loops and not _is_only_for_plateau(module, node)
         if is_shown and all(_is_example_count(module, number, each) for each in loops):
             text = f"Mean losses of batches are added up, and divided by the number of examples, {ast.unparse(number)}."
@@ -161,14 +166,11 @@ def _sums_over_batches(module: SourceModule) -> Iterator[At]:
     ]
     is_trained_on = any(_is_combination_of_means(module, summed, each) for each in taken)
     sums = _sums_of_means(module, summed) if summed and not is_trained_on else {}
-    for node in [*module.all(ast.BinOp), *module.all(ast.AugAssign)] if sums else ():
-        total = node.left if isinstance(node, ast.BinOp) else node.target  # type: ignore[attr-defined]
-        length = node.right if isinstance(node, ast.BinOp) else node.value  # type: ignore[attr-defined]
+    for node, total, length in _divisions(module) if sums else ():
         loops = [module.loop(each) for each in sums.get(_total_location(module, total), [])]
         sources = [_loop_iterable(module, each) for each in loops]
         if (
-            isinstance(node.op, ast.Div)  # type: ignore[attr-defined]
-            and _loader_in_len_call(module, length)
+            _loader_in_len_call(module, length)
             and sources
             and all(each is not None and _is_batched_loader(module, each) for each in sources)
         ):

@@ -3,7 +3,7 @@
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
@@ -181,15 +181,9 @@ def _find_wrong_generator_loss(module: SourceModule, trace: Trace) -> Iterator[A
             pushed[sides[0]] |= set(_loss_term_labels(module, backward.receiver, losses))
             last = backward if sides == ["generator"] else last
     # what it answers to real data as well it does not tell generated data by: the classes of an AC-GAN
-    by_design = {(each.to.identity, each.sign) for each in pushed["discriminator"] if each.data == "real"}
-    opposed = {
-        (each.to.identity, each.sign) for each in pushed["discriminator"] if each.data == "generated"
-    } - by_design
-    same = [
-        each
-        for each in pushed["generator"]
-        if each.data == "generated" and (each.to.identity, each.sign) in opposed
-    ]
+    by_design = {each.way for each in pushed["discriminator"] if each.data == "real"}
+    opposed = {each.way for each in pushed["discriminator"] if each.data == "generated"} - by_design
+    same = [each for each in pushed["generator"] if each.data == "generated" and each.way in opposed]
     if same and last is not None:
         to = min(each.to.shown for each in same)
         text = f"The generator's loss pushes the discriminator's answer to generated data to {to}, as the discriminator's own does."
@@ -226,6 +220,11 @@ class _Push(NamedTuple):
     data: str
     to: TensorFill
     sign: int
+
+    @property
+    def way(self) -> tuple[Hashable, int]:
+        """What two terms have alike that push an answer the same way."""
+        return self.to.identity, self.sign
 
 
 def _data_scored(module: SourceModule, answer: ast.expr, depth: int = 0) -> str | None:

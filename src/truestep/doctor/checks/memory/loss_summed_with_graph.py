@@ -11,6 +11,7 @@ from truestep.doctor.source.libraries import losses_given_back
 from truestep.doctor.source.loaders import goes_over_batches
 from truestep.doctor.source.loss_modules import is_without_grad
 from truestep.doctor.source.losses import loses_graph
+from truestep.doctor.source.memoized_walk import answered_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted_name, given_to, walk
 from truestep.doctor.source.per_batch_functions import is_once_for_each_batch, outlives_its_call
@@ -89,8 +90,10 @@ class LossSummedWithGraph(SourceCheck):
         """Report `meter.update(loss, n)` where the method of the program adds what it is given to an attribute as it is."""
         for call in module.all(ast.Call):
             loop = module.loop(call)
-            function = module.functions.target(call) if isinstance(loop, Around) else None
-            if function is None or not isinstance(loop, Around) or not _has_backward(module, loop):
+            if not isinstance(loop, Around) or not _has_backward(module, loop):
+                continue
+            function = module.functions.target(call)
+            if function is None:
                 continue
             for given in given_to(call):
                 kept = self._loss_in_value(module, given, loop)
@@ -356,6 +359,7 @@ def _value_stored(node: ast.AST) -> ast.expr | None:
     return node.args[0] if isinstance(node, ast.Call) and node.args else None
 
 
+@answered_once
 def _has_backward(module: SourceModule, loop: Around) -> bool:
     """Tell whether a loss goes backward in a loop, be it in a function that is called there."""
     return bool(_names_of_backward_losses(module, loop)) or any(

@@ -127,14 +127,11 @@ def _averages_that_nothing_uses(module: SourceModule) -> Iterator[At]:
     for call in module.calls(AVERAGED):
         statement = module.statement(call)
         name = dotted_name(statement.targets[0]) if isinstance(statement, ast.Assign) else None
-        reads = module.read_under(name.rpartition(".")[2]) if name is not None else []
-        others = [
-            each
-            for file in module.program.linked
-            if file is not module
-            for each in file.read_under((name or "").rpartition(".")[2])
-        ]
-        uses = [use for each in reads for use in reads_followed(module, each)]
+        if name is None:
+            continue
+        last = name.rpartition(".")[2]
+        others = any(file.read_under(last) for file in module.program.linked if file is not module)
+        uses = [use for each in module.read_under(last) for use in reads_followed(module, each)]
         done = {_accessed_attribute(module.home(each), each) for each in uses}
         if not others and "update_parameters" in done and done <= {"update_parameters", *_QUIET}:
             yield At(
