@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from programs.habits import Habit, named, text_of
 
 PARTS = ("definitions", "build", "train", "finish")
+INNER = "inner"  # the owner of a method in a class that stands within a method, whose `self` is the outer one
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def defined(text: str) -> list[str]:
 
 
 class Owned(ast.NodeTransformer):
-    """Turns names into attributes of an owner, where no function has them, or the owner, as names of its own."""
+    """Turns names into attributes of an owner, where no function has them as names of its own."""
 
     def __init__(self, names: set[str], owner: str) -> None:
         self.names, self.owner = names, owner
@@ -98,8 +99,12 @@ class Owned(ast.NodeTransformer):
         return ast.Attribute(owner, node.id, node.ctx) if node.id in self.names else node
 
     def _function(self, node):
-        own = {each.arg for each in (*node.args.args, *node.args.kwonlyargs)} | assigned(node)
-        kept, self.names = self.names, set() if self.owner in own else self.names - own
+        for each in ast.walk(node) if self.owner in parameters(node) else ():  # a method of a class within
+            if isinstance(each, ast.arg) and each.arg == self.owner:
+                each.arg = INNER
+            elif isinstance(each, ast.Name) and each.id == self.owner:
+                each.id = INNER
+        kept, self.names = self.names, self.names - parameters(node) - assigned(node)
         found = self.generic_visit(node)
         self.names = kept
         if isinstance(node, ast.FunctionDef) and node.name in self.names:
@@ -107,6 +112,11 @@ class Owned(ast.NodeTransformer):
         return found
 
     visit_FunctionDef = visit_Lambda = _function
+
+
+def parameters(node: ast.FunctionDef | ast.Lambda) -> set[str]:
+    """Return the names of a function's parameters."""
+    return {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
 
 
 def assigned(node: ast.AST) -> set[str]:
