@@ -327,6 +327,23 @@ def test_weights_written_to_only_later_are_told_of(
     assert not context.is_busy
 
 
+@pytest.mark.parametrize("how", ["max_norm", "in place", "hook", "data"])
+@pytest.mark.parametrize("failures", [1, 2, 5])
+def test_an_update_that_failed_before_it_wrote_is_not_the_first(
+    make_learner, make_context, snapshot, same, how, failures
+):
+    context = make_context()
+    net, other = (make_learner(each, context=context) for each in (nn.Linear(4, 4), Writes(how)))
+    x, _ = batches(1)[0]
+    for _ in range(failures):
+        with pytest.raises(ZeroDivisionError):
+            net.update(lambda x: 1 / 0, x)
+    for _ in range(3):
+        before = snapshot(other)["tensors"]
+        net.update(lambda x: other(net(x)).square().sum(1), x)
+        assert same(before, snapshot(other)["tensors"])
+
+
 def test_weights_that_are_nan_are_not_taken_for_written_to(make_learner, make_context):
     context = make_context()
     net, other = (make_learner(nn.Linear(4, 4), context=context) for _ in range(2))

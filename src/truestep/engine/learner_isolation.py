@@ -86,6 +86,10 @@ class OtherLearnersWeights:
                     torch._C._autograd._unsafe_set_version_counter((weight,), (old_versions[number],))
         return [self._names[number] for number in late]
 
+    def forget_one_update(self) -> None:
+        """Count an update that failed as none: it may have ended before the forward that writes."""
+        self._num_kept -= 1
+
 
 def _has_equal_bits(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors are equal; NaN equals itself."""
@@ -130,7 +134,9 @@ class LearnerIsolation:
         for buffers in self._buffers:
             buffers.restore()
         lost = self._weights.restore()
-        if lost and error is None:
+        if error is not None:
+            self._weights.forget_one_update()
+        elif lost:
             raise LossError(_WRITTEN_TO.format(names=", ".join(lost)))
 
 
