@@ -10,6 +10,7 @@ from programs.laws.comparing import differing, left
 from programs.laws.running import ViolationError, ran, refusal, written
 
 STAMP = re.compile(r"^[A-Z]\d{4} [\d:.]+ \d+ ", re.MULTILINE)  # time and process, in a line of torch's log
+CHECKPOINT = re.compile(r"\b\d{6}-step-")  # its number: how many there were before goes by the clock
 
 
 def doctored(program: Program, folder: Path, report: Path):
@@ -35,7 +36,7 @@ def watched_is_plain(program: Program, folder: Path) -> str:
     bugs = [each for each in findings if each["severity"] == "bug"]
     seen = []
     outputs = [
-        STAMP.sub("", (ended.stdout + ended.stderr).replace(str(place), ""))
+        CHECKPOINT.sub("step-", STAMP.sub("", (ended.stdout + ended.stderr).replace(str(place), "")))
         for ended, place in ((expected, plain), (found, watched))
     ]
     if outputs[0] != outputs[1]:
