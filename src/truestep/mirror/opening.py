@@ -112,7 +112,7 @@ class _LeaseAcquisition:
         if resume in ("never", "anew"):
             raise RunDirectoryError(
                 f"The mirror {address} holds a run already, and resume={resume!r} was asked for. Give the new run another "
-                f'address, ts.Run(..., mirror="{address}-2").'
+                f"address, ts.Run(..., mirror={f'{address}-2'!r})."
             )
         if self._has_run:
             raise RunDirectoryError(
