@@ -53,24 +53,27 @@ class MirrorOpenOptions(NamedTuple):
     lease_seconds: float
 
 
-def open_mirror(opening: MirrorOpenOptions, say: Say) -> RunMirror:
+def open_mirror(opening: MirrorOpenOptions, say: Say, note: Say | None = None) -> RunMirror:
     """Take the run's place in the store; bring the directory to what is newer there.
 
-    Raises RunDirectoryError where another process is at work there, where it holds another run, or is not what `resume` asks for.
+    `say` is told what is lost or passed over, `note` (by default it, too) what was fetched. Raises RunDirectoryError where another
+    process is at work there, where it holds another run, or is not what `resume` asks for.
     """
     with translate_store_errors(opening.address):
         objects = MirrorObjectStore(opening.address)
         try:
-            return _open_mirror_in_store(objects, opening, say)
+            return _open_mirror_in_store(objects, opening, say, note or say)
         except BaseException:
             objects.close()
             raise
 
 
-def _open_mirror_in_store(objects: MirrorObjectStore, opening: MirrorOpenOptions, say: Say) -> RunMirror:
+def _open_mirror_in_store(
+    objects: MirrorObjectStore, opening: MirrorOpenOptions, say: Say, note: Say
+) -> RunMirror:
     refuse_unfit_store(objects)
     checkpoints = opening.directory / CHECKPOINTS
-    fetch = RunFetcher(objects, opening.directory, say)
+    fetch = RunFetcher(objects, opening.directory, say, note)
     taking = _LeaseAcquisition(objects, opening, fetch, say)
     seen = newest_lease(objects)
     taking.refuse(seen)
