@@ -5,6 +5,7 @@ import keyword
 import math
 import re
 import textwrap
+import unicodedata
 from collections.abc import Sequence
 
 ROWS_OF_SAMPLES = "truestep: each of its"
@@ -34,8 +35,24 @@ def plural(count: int, what: str, several: str = "") -> str:
 
 def keyword_text(name: str, value: str = "...") -> str:
     """Return how a call is given a value under a name: `name=value`, or `**{"return": value}` where Python has that word."""
-    is_word = name.isidentifier() and not keyword.iskeyword(name)
-    return f"{name}={value}" if is_word else f'**{{"{name}": {value}}}'
+    return f"{name}={value}" if _is_variable(name) else f"**{{{literal_text(name)}: {value}}}"
+
+
+def variable_text(name: str, otherwise: str) -> str:
+    """Return what a user's variable may be called: as the thing itself, or otherwise, where Python reads no such name."""
+    return name if _is_variable(name) else otherwise
+
+
+def _is_variable(name: str) -> bool:
+    is_word = name.isidentifier() and name not in (*keyword.kwlist, "__debug__")
+    # Python reads some letters of a name as others: it would be another name
+    return is_word and (name.isascii() or unicodedata.is_normalized("NFKC", name))
+
+
+def literal_text(text: str) -> str:
+    """Return a text as Python reads it, in double quotes where nothing in it has to be written otherwise."""
+    written = repr(text)
+    return f'"{text}"' if written == f"'{text}'" and '"' not in text else written
 
 
 def with_article(word: str) -> str:

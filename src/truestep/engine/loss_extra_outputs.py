@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
-from truestep.core.text_formatting import a_type, plural
+from truestep.core.text_formatting import a_type, keyword_text, plural
 
 
 def check_loss_outputs(outputs: Any) -> dict[str, Tensor]:
@@ -23,7 +23,7 @@ def check_loss_outputs(outputs: Any) -> dict[str, Tensor]:
             raise LossError(
                 f"The output {name!r} is {what}. An output is a tensor with the examples of the batch along one dimension, so that "
                 "the parts of a split batch can be put together; give the tensors of a tuple one name each, and values to "
-                f"average as metrics: ts.weighted(values, {name}=value)."
+                f"average as metrics: ts.weighted(values, {keyword_text(name, 'value')})."
             )
     return dict(outputs)
 

@@ -14,6 +14,7 @@ from truestep.checkpoints.foreign_file_loading import has_partial_weights, parti
 from truestep.checkpoints.weights import has_all_weights_of
 from truestep.core.errors import CheckpointError, OptionError, did_you_mean
 from truestep.core.guidance import as_sentence, guidance
+from truestep.core.text_formatting import variable_text
 from truestep.core.user_frames import is_library_file, warn_user
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _has_device_and_dtype(
 def set_module_attribute(learner: "Learner", name: str, value: Any) -> None:
     """Set an attribute of the learner's module; an AttributeError says so where it has none of this name."""
     if hasattr(type(learner), name):
-        groups = f"for group in {learner.name}.optimizers[0].param_groups"
+        groups = f"for group in {variable_text(learner.name, 'net')}.optimizers[0].param_groups"
         instead = {
             "learning_rate": f' Set it in the optimizer: {groups}: group["lr"] = {value!r}',
             "optimizers": " The learner's is made by the function that run.learner(module, optimizer) is given.",

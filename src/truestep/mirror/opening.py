@@ -53,24 +53,27 @@ class MirrorOpenOptions(NamedTuple):
     lease_seconds: float
 
 
-def open_mirror(opening: MirrorOpenOptions, say: Say) -> RunMirror:
+def open_mirror(opening: MirrorOpenOptions, say: Say, note: Say | None = None) -> RunMirror:
     """Take the run's place in the store; bring the directory to what is newer there.
 
-    Raises RunDirectoryError where another process is at work there, where it holds another run, or is not what `resume` asks for.
+    `say` is told what is lost or passed over, `note` (by default it, too) what was fetched. Raises RunDirectoryError where another
+    process is at work there, where it holds another run, or is not what `resume` asks for.
     """
     with translate_store_errors(opening.address):
         objects = MirrorObjectStore(opening.address)
         try:
-            return _open_mirror_in_store(objects, opening, say)
+            return _open_mirror_in_store(objects, opening, say, note or say)
         except BaseException:
             objects.close()
             raise
 
 
-def _open_mirror_in_store(objects: MirrorObjectStore, opening: MirrorOpenOptions, say: Say) -> RunMirror:
+def _open_mirror_in_store(
+    objects: MirrorObjectStore, opening: MirrorOpenOptions, say: Say, note: Say
+) -> RunMirror:
     refuse_unfit_store(objects)
     checkpoints = opening.directory / CHECKPOINTS
-    fetch = RunFetcher(objects, opening.directory, say)
+    fetch = RunFetcher(objects, opening.directory, say, note)
     taking = _LeaseAcquisition(objects, opening, fetch, say)
     seen = newest_lease(objects)
     taking.refuse(seen)
@@ -112,7 +115,7 @@ class _LeaseAcquisition:
         if resume in ("never", "anew"):
             raise RunDirectoryError(
                 f"The mirror {address} holds a run already, and resume={resume!r} was asked for. Give the new run another "
-                f'address, ts.Run(..., mirror="{address}-2").'
+                f"address, ts.Run(..., mirror={f'{address}-2'!r})."
             )
         if self._has_run:
             raise RunDirectoryError(

@@ -106,8 +106,14 @@ def commits_in_order_to_try(commits: Sequence[StoredCommit], marks: Sequence[str
 class RunFetcher:
     """Fetches what a run goes on from into its directory, whose lock the caller holds."""
 
-    def __init__(self, objects: MirrorObjectStore, directory: Path, say: Callable[[str], None]) -> None:
-        self._objects, self._directory, self._say = objects, directory, say
+    def __init__(
+        self,
+        objects: MirrorObjectStore,
+        directory: Path,
+        say: Callable[[str], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self._objects, self._directory, self._say, self._note = objects, directory, say, note
         self._checkpoints = directory / CHECKPOINTS
         self.damaged: set[str] = set()
         """The keys of the commits whose pieces are not what was sent."""
@@ -145,7 +151,7 @@ class RunFetcher:
             file.write(commit.manifest_bytes)
         self._ready[commit.key] = folder
         took = f"{bytes_text(sum(each.bytes for each in files.values()))} in {time.monotonic() - begun:.1f} s"
-        self._say(f"{commit.name} fetched from {self._objects.address}: {took}")
+        self._note(f"{commit.name} fetched from {self._objects.address}: {took}")
         return True
 
     def settle(self, wanted: Sequence[StoredCommit], marks: Sequence[str]) -> None:

@@ -239,8 +239,8 @@ def _refuse_other_library(directory: Path) -> None:
     made = next((said for key, said in _LIBRARIES.items() if key in there), "not a run's")
     raise RunDirectoryError(
         f"{directory} holds no run of Truestep: its {CONFIG} is {made}. A run would write its files among those. Give it a "
-        f"directory of its own, ts.Run('runs/{directory.name}'). The weights here are taken into the module before run.learner: "
-        f"from_pretrained('{directory}') of the model's class, or ts.load_weights(module, path)."
+        f"directory of its own, ts.Run({f'runs/{directory.name}'!r}). The weights here are taken into the module before "
+        f"run.learner: from_pretrained({str(directory)!r}) of the model's class, or ts.load_weights(module, path)."
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from truestep.core.text_formatting import keyword_text
+from truestep.core.text_formatting import keyword_text, variable_text
 from truestep.run.state import RunState
 
 
@@ -33,7 +33,7 @@ class EmptyStateDictWatcher:
                 del self._first[name]
                 text = _EMPTY.format(
                     given=keyword_text(name),
-                    name=name,
+                    name=variable_text(name, "metric"),
                     type=type(objects[name]).__name__,
                     held=", ".join(changed),
                 )

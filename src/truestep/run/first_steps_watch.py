@@ -86,7 +86,7 @@ class FirstStepsDoctor:
                     self._run.directory / FINDINGS, [each.to_dict() for each in watch.findings]
                 )
             except RunDirectoryError as error:  # a full disk, say: no reason to stop a training
-                self._run.screen.note(f"what the doctor found could not be kept ({error})")
+                self._run.screen.say(f"what the doctor found could not be kept ({error})")
 
 
 def _has_compiled_loss_or_module(learner: "LearnerParts") -> bool:

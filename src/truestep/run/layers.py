@@ -94,7 +94,7 @@ class RunLayerWatch:
             _append_to_file(self._path, _encode_json_line(line))
         except OSError as error:  # a full disk: no reason to stop a training
             self._every = 0
-            self._run.screen.note(
+            self._run.screen.say(
                 f"the layers are not watched any more: {LAYERS} can't be written ({error.strerror})"
             )
 

@@ -16,7 +16,7 @@ from truestep.core.errors import NO_GUESS, OptionError, check_choice, check_numb
 from truestep.core.guidance import guidance, guidance_by_name
 from truestep.core.metric_direction import missing_best_mode_message
 from truestep.core.os_specific import UNCATCHABLE_SIGNALS
-from truestep.core.text_formatting import a_type, keyword_text, plural
+from truestep.core.text_formatting import a_type, keyword_text
 from truestep.engine.policy import NON_FINITE
 from truestep.mirror.address import SCHEMES
 from truestep.model.layers.interval import check_look_interval
@@ -211,27 +211,9 @@ def _logged_number(name: str, value: Any) -> float:
         # torch warns of float(tensor) where the tensor has a gradient
         return float(value.detach() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        from truestep.engine.result import Update
+        from truestep.run.logged_value_errors import logged_value_message
 
-        if isinstance(value, Mapping) and value:
-            raise OptionError(_logged_dict_message(name, value)) from None
-        raise OptionError(
-            f"run.log({keyword_text(name)}) "
-            f"was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
-            "tensor, or ts.Image(pixels), ts.Audio(wave, rate) or ts.Text(string). Log several numbers under several names."
-            + (" The loss of an update is update.loss." if isinstance(value, Update) else "")
-            + (" It was not called: write its parentheses, too." if callable(value) else "")
-        ) from None
-
-
-def _logged_dict_message(name: str, values: Mapping[Any, Any]) -> str:
-    first = next(iter(values))
-    return (
-        f"run.log({keyword_text(name)}) "
-        f"was given {a_type(values)} of {plural(len(values), 'value')}, and takes one value for each name. "
-        f"Log all of them, as {f'{name}/{first}'!r} and so on: run.log(**{{f'{name}/{{key}}': value for key, value in "
-        "values.items()}), or under their own names: run.log(**values)."
-    )
+        raise OptionError(logged_value_message(name, value)) from None
 
 
 def check_run_name(name: str, *, by: str) -> None:
@@ -312,14 +294,12 @@ def _refuse_address(directory: str, address: re.Match[str]) -> NoReturn:
     scheme, rest = address[1], directory[address.end() :]
     name = rest.partition("?")[0].rstrip("/").rpartition("/")[2]
     if scheme == "file":
-        written = f"A folder of this machine is written as a path: ts.Run('/{rest}')."
+        written = f"A folder of this machine is written as a path: ts.Run({f'/{rest}'!r})."
     elif scheme in SCHEMES:
-        written = (
-            f"To keep the run in the store as well write ts.Run('runs/{name}', mirror='{scheme}://{rest}')."
-        )
+        written = f"To keep the run in the store as well write ts.Run({f'runs/{name}'!r}, mirror={f'{scheme}://{rest}'!r})."
     else:
         written = (
-            f"Nothing here writes to {scheme}://. A copy in a store is kept by ts.Run('runs/{name}', "
+            f"Nothing here writes to {scheme}://. A copy in a store is kept by ts.Run({f'runs/{name}'!r}, "
             "mirror='s3://bucket/runs/x'); also gs:// and az://."
         )
     raise OptionError(

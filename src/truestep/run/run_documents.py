@@ -51,7 +51,7 @@ def write_run_report(run: RunState) -> None:
         run.reported = drawn_from
     except (OSError, RunDirectoryError, OptionError) as error:
         later = f"ts.write_report({str(directory)!r}) makes it later"
-        run.screen.note(f"the report could not be written ({error}); {later}")
+        run.screen.say(f"the report could not be written ({error}); {later}")
 
 
 def _report_state_key(run: RunState) -> tuple[object, ...]:

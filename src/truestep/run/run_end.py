@@ -200,7 +200,7 @@ class RunEnd:
         cursor = self._run.cursor
         cursor.half_done = cursor.in_body
         if cursor.half_done:
-            self._run.screen.note(interrupted_body_message(cursor))
+            self._run.screen.say(interrupted_body_message(cursor))
         cursor.take_up()
 
     @property
@@ -249,13 +249,13 @@ class RunEnd:
             self._release_everything(alive=False)  # nobody comes to close it once more
             raise
         if saved and not complete and not cursor.body_left:
-            self._run.screen.note(unfinished_body_message(cursor, saved, is_dropped=is_dropped))
+            self._run.screen.say(unfinished_body_message(cursor, saved, is_dropped=is_dropped))
 
     def _close_and_report_left_body(self, *, complete: bool) -> str:
         """Close the run, and say where a body counts as not done since an exception has left it that nobody told of."""
         saved, cursor = self._save_and_close(complete=complete), self._run.cursor
         if saved and not complete and cursor.body_left:
-            self._run.screen.note(abandoned_body_message(cursor, saved))
+            self._run.screen.say(abandoned_body_message(cursor, saved))
         return saved
 
     def _save_and_close(self, *, complete: bool) -> str:

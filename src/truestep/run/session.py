@@ -199,7 +199,7 @@ class RunSession:
         # before anything may save: from here on this body counts as done
         made = self._saver.body_done()
         if run.context.nonfinite == "rollback" and (checkpoint := self._saver.roll_back_if_stuck()):
-            self.note(
+            self.say(
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
         self._moments.body_done(stream, made, batch)

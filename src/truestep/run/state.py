@@ -2,7 +2,7 @@
 """What the parts of a run share: what it was told, where it stands, what it keeps, and whose it is. None of them holds the run."""
 
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
@@ -37,10 +37,10 @@ class MirrorOfRun:
     """The mirror of a run, on rank 0; of a run without one, and on the other ranks, all of this does nothing."""
 
     def __init__(
-        self, address: str | None, directory: Path, retention: Retention, say: Callable[[str], None]
+        self, address: str | None, directory: Path, retention: Retention, screen: RunConsole
     ) -> None:
         self.address = address
-        self._directory, self._retention, self._say = directory, retention, say
+        self._directory, self._retention, self._screen = directory, retention, screen
         self._seconds = lease_seconds()
         self._mirror: RunMirror | None = None
 
@@ -52,7 +52,7 @@ class MirrorOfRun:
         from truestep.mirror.opening import MirrorOpenOptions, open_mirror
 
         opening = MirrorOpenOptions(self.address, self._directory, resume, self._retention, self._seconds)
-        self._mirror = open_mirror(opening, self._say)
+        self._mirror = open_mirror(opening, self._screen.say, self._screen.note)
 
     @property
     def is_open(self) -> bool:
@@ -86,7 +86,7 @@ class MirrorOfRun:
 
     def _print_mirror_messages(self, mirror: "RunMirror") -> None:
         while mirror.said:
-            self._say(mirror.said.popleft())
+            self._screen.say(mirror.said.popleft())
 
 
 _attempts = operator.attrgetter("counters.attempts")
@@ -145,7 +145,7 @@ class RunState:
     def set_up_reporting(self, screen: RunConsole, trackers: Sequence[Tracker], log_every: int) -> None:
         """Say from now on where the run stands: on the screen, in its metrics, to its trackers."""
         self.screen = screen
-        self.trackers = Trackers(trackers if self.is_main else (), self._tracking_info, screen.note)
+        self.trackers = Trackers(trackers if self.is_main else (), self._tracking_info, screen.say)
         # rank 0 alone writes and shows; the others have logbooks that write nothing, so that code is the same on all
         learners = self.context.learners
         self.logbook = RunLogbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
@@ -153,7 +153,7 @@ class RunState:
 
     def mirror_at(self, address: str | None) -> None:
         """Keep the run in a store, too."""
-        self.mirrored = MirrorOfRun(address, self.directory, self.saving.retention(), self.screen.note)
+        self.mirrored = MirrorOfRun(address, self.directory, self.saving.retention(), self.screen)
 
     def _tracking_info(self) -> Tracking:
         history = self.logbook.history

@@ -10,7 +10,7 @@ import torch
 
 from truestep.checkpoints.weight_mismatches import compare_weight_names
 from truestep.core.errors import CheckpointError, OptionError, names_hint
-from truestep.core.text_formatting import a_type, bytes_text, keyword_text
+from truestep.core.text_formatting import a_type, bytes_text, keyword_text, variable_text
 from truestep.engine.data import BatchSource
 from truestep.engine.learner import Learner
 from truestep.engine.parts import LearnerParts
@@ -94,10 +94,11 @@ class TrackedObjects:
         """Yield what to say of objects that are a learner's module itself: a target network that follows at once, most likely."""
         for learner in learners:
             for name in (name for name, tracked in objects.items() if tracked is learner.module):
+                copied = f"{variable_text(name, 'target')} = copy.deepcopy({variable_text(learner.name, 'net')}.module)"
                 yield (
                     f"run.track({keyword_text(name)}) "
                     f"was given the module of {learner.name!r} itself, so {name} changes with each update "
-                    f"of it. For a target network make a copy: {name} = copy.deepcopy({learner.name}.module). A learner's own "
+                    f"of it. For a target network make a copy: {copied}. A learner's own "
                     "module is kept anyway"
                 )
 

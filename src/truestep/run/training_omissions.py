@@ -120,7 +120,7 @@ class TrainingOmissionWatcher:
             self._once(
                 f"run.log({keyword_text(name)}) "
                 "has the name under which the run writes that of its updates by itself, every few steps: both "
-                f"make one curve. Leave it out, or give another value another name: run.log(val_{name}=...)",
+                f"make one curve. Leave it out, or give another value another name: run.log({keyword_text(f'val_{name}')})",
                 key=f"name {name}",
             )
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from truestep.core.buffers import spectral_norm_buffers
 from truestep.core.errors import RankError
-from truestep.core.text_formatting import first_few
+from truestep.core.text_formatting import first_few, literal_text
 from truestep.engine.buffer_rules import BUFFER_RULES, BufferRule
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.synchronized_batch_norm import has_moved_locally
@@ -266,7 +266,7 @@ def _refuse_missing_buffers(world: World, what: str, there: dict[str, Tensor], s
             f"In {what}, buffers are not the same on all ranks: {name}{more} is {_shape_str(given.get(name))} on rank {source} and "
             f"{_shape_str(taken.get(name))} on rank {rank}. A forward has made it, and a rank that had no example yet calls none. "
             f"Make it in the __init__ of {'.'.join(parts) or 'the model'}, the same on all ranks: "
-            f'self.register_buffer("{key}", torch.zeros({", ".join(map(str, shape or ())) or "()"})).'
+            f"self.register_buffer({literal_text(key)}, torch.zeros({', '.join(map(str, shape or ())) or '()'}))."
         )
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every kind of media has: the bytes of its file, and what was lost on the way there."""
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,13 +45,11 @@ def media_values_on_host(values: Any, *, of: str) -> Values:
     elif isinstance(values, np.ndarray):
         array = values
     else:
-        read = (
-            " Of a file read its values first, with PIL or soundfile."
-            if isinstance(values, str | Path)
-            else ""
-        )
+        from truestep.run.logged_value_errors import values_advice
+
         raise OptionError(
-            f"{of} was given {type(values).__name__} {str(values)[:60]!r}; it takes the values, a tensor or a NumPy array.{read}"
+            f"{of} was given {type(values).__name__} {str(values)[:60]!r}; it takes the values, a tensor or a NumPy array."
+            f"{values_advice(values)}"
         )
     if array.size == 0:
         raise OptionError(f"{of} was given shape {array.shape}, which holds no value.")
