@@ -88,7 +88,7 @@ def figure(entered: list[tuple[str, str]]) -> str:
     return (
         f"The batch enters {len(entered)} functions ({len(names)} different ones), and comes back {num_returns(entered)} times "
         "to a room that it has left.\n\n"
-        "| | room | files, as they are entered |\n|--:|---|---|\n" + "\n".join(rows) + "\n"
+        "| | room | files, as they are entered |\n|--:|---|---|\n" + "\n".join(rows) + "\n\n"
     )
 
 

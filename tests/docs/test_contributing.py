@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).parents[2]
 PACKAGE = REPOSITORY / "src" / "truestep"
 PAGE = (REPOSITORY / "CONTRIBUTING.md").read_text("utf-8")
 # How often a batch comes back to a room that it has left; it may only fall.
-MOST_RETURNS = 15
+MOST_RETURNS = 7
 
 
 @pytest.fixture(scope="module")

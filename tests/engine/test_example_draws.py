@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import truestep as ts
-from truestep.core.per_example_random import ExampleDraws, PlaceInBatch
+from truestep.engine.example_draws import ExampleDraws, PlaceInBatch
 from truestep.engine.processes.batch_row_shares import RankShare
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

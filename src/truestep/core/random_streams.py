@@ -12,38 +12,19 @@ from truestep.core.errors import OptionError
 # SplitMix64's multipliers (Steele, Lea and Flood 2014). The offset is added since the finaliser takes 0 to 0.
 MASK = (1 << 64) - 1
 # 2⁶⁴ divided by the golden ratio: neighbours end far apart
-GOLDEN, _OFFSET = 0x9E3779B97F4A7C15, 0x632BE59BD9B4E019
+GOLDEN, OFFSET = 0x9E3779B97F4A7C15, 0x632BE59BD9B4E019
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-_WINDOW = 256  # steps whose keys are computed at once, in the time of a few
-_SMALL = 16  # larger numbers come again so rarely that computing a window would not pay
 
 
 def random_key(*numbers: int) -> int:
     """Return a 64-bit key that depends on every number and on their order (SplitMix64's finaliser, chained)."""
     key = GOLDEN
     for number in numbers:
-        key = (key + (number & MASK) * GOLDEN + _OFFSET) & MASK
+        key = (key + (number & MASK) * GOLDEN + OFFSET) & MASK
         key = ((key ^ (key >> 30)) * _FIRST) & MASK
         key = ((key ^ (key >> 27)) * _SECOND) & MASK
         key ^= key >> 31
     return key
-
-
-class StepRandomKeys:
-    """The keys `random_key(seed, step, *others)` of steps one after another, a window of them computed at once."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self._windows: dict[tuple[int, ...], tuple[int, list[int]]] = {}
-
-    def at(self, step: int, others: tuple[int, ...]) -> int:
-        """Return the key of a step."""
-        first, keys = self._windows.get(others, (0, []))
-        if not 0 <= step - first < len(keys):
-            if any(number > _SMALL for number in others[:-1]):
-                return random_key(self.seed, step, *others)
-            first, keys = self._windows[others] = step, _keys_of_steps(self.seed, step, others)
-        return keys[step - first]
 
 
 def mix_random_keys(values: Any) -> Any:
@@ -53,22 +34,6 @@ def mix_random_keys(values: Any) -> Any:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(_FIRST)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(_SECOND)
     return values ^ (values >> np.uint64(31))
-
-
-def _keys_of_steps(seed: int, step: int, others: tuple[int, ...]) -> list[int]:
-    import numpy as np
-
-    def mix_number(key: Any, number: Any) -> Any:
-        return mix_random_keys(key + number * np.uint64(GOLDEN) + np.uint64(_OFFSET))
-
-    # uint64 wraps around as the mask above does; NumPy warns of it for scalars.
-    with np.errstate(over="ignore"):
-        keys = np.full(_WINDOW, random_key(seed), np.uint64)
-        keys = mix_number(keys, np.uint64(step & MASK) + np.arange(_WINDOW, dtype=np.uint64))
-        for number in others:
-            keys = mix_number(keys, np.uint64(number & MASK))
-    found: list[int] = keys.tolist()
-    return found
 
 
 class RandomStream(NamedTuple):

@@ -12,9 +12,9 @@ from truestep.core.argument_errors import methods_raise_option_errors
 from truestep.core.buffers import BufferSnapshot
 from truestep.core.errors import LossError, OptionError, check_number
 from truestep.core.missing_attribute_hints import HelpfulAttributes
-from truestep.core.per_example_random import ExampleDraws
 from truestep.core.user_frames import warn_user
 from truestep.engine.backward import backward_of_part
+from truestep.engine.example_draws import ExampleDraws
 from truestep.engine.loss_results import LossOutput, Weighted, read_loss
 from truestep.engine.loss_side_effects import anomaly_error, reused_graph_error
 from truestep.engine.loss_size_check import (

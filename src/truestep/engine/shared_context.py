@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import torch
 
 from truestep.core.device_specific import is_cpu_device
-from truestep.core.per_example_random import ExampleDraws, PlaceInBatch
 from truestep.core.random_streams import KeyedRandom
 from truestep.engine.automatic_choice import Choice
 from truestep.engine.batch_unpacking_check import LastLoopBatch
 from truestep.engine.batches import BatchOrigin
 from truestep.engine.example_counting import LOOKED_AT, BatchCounting
+from truestep.engine.example_draws import ExampleDraws, PlaceInBatch
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import NonFinite
 from truestep.engine.processes.world import World
