@@ -177,7 +177,6 @@ ONE_IMPORTER = {
     "program_settings": "what settings are, by name and by maker; with expression_kinds.py one file of 220 lines and two matters",
     "project": "the files that are read together; tests and tools make one without reading anything",
     "recomputed_values": "what a value's graph is made of, with the check one file of 230 lines and two matters",
-    "tensor_fill_values": "what number a tensor holds where it is read; with the check one file of 360 lines and two matters",
     "tracing": "the walk itself; with entries.py one file of 530 lines",
     "unfollowed_calls": "which functions nobody can follow; with closed_world.py one file of 430 lines",
 }

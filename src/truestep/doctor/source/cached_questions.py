@@ -99,11 +99,6 @@ class WholeProgram:
         return self.answer(identifiers_of)
 
     @property
-    def imported_names(self) -> set[str]:
-        """Every name that a file of the program takes from another."""
-        return self.answer(imported_names_of)
-
-    @property
     def texts(self) -> set[str]:
         """Every text that stands written in the program."""
         return self.answer(texts_written_in)
@@ -166,11 +161,6 @@ def own_identifiers(file: "SourceModule") -> set[str]:
     """Return every name, attribute and keyword that a file uses; imports alone don't count."""
     names = {node.id for node in file.all(ast.Name)} | {node.attr for node in file.all(ast.Attribute)}
     return names | {node.arg for node in file.all(ast.keyword) if node.arg}
-
-
-def imported_names_of(files: "list[SourceModule]") -> set[str]:
-    """Return every name that is taken from a module."""
-    return {alias.name for file in files for node in file.all(ast.ImportFrom) for alias in node.names}
 
 
 def texts_written_in(files: "list[SourceModule]") -> set[str]:

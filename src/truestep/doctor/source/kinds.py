@@ -13,7 +13,6 @@ FOREIGN = FRAMEWORKS | {
     "catboost", "cupy", "cv2", "lightgbm", "numpy", "optax", "pandas", "PIL", "scipy", "sklearn", "xgboost"
 }  # fmt: skip
 WITH_FIELDS = ("dataclass", "define", "BaseModel", "NamedTuple", "PretrainedConfig")  # classes of options
-MODES = {"train": True, "eval": False}
 
 
 def _kind_patterns(*rows: tuple[str, str]) -> list[tuple[re.Pattern[str], str]]:

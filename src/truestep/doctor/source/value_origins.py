@@ -80,11 +80,6 @@ def argument_parts(module: SourceModule, call: ast.Call) -> list[ast.AST]:
     return [part for each in every for part in walk(resolve_expression(module, each) or each)]
 
 
-def given(module: SourceModule, call: ast.Call, position: int | None, keyword: str) -> ast.expr | None:
-    """Return the expression that an argument of a call stands for."""
-    return resolve_expression(module, argument(call, position, keyword))
-
-
 def is_call_of(module: SourceModule, node: ast.AST | None, *names: str) -> bool:
     """Tell whether a node is a call of one of these full names."""
     return isinstance(node, ast.Call) and module.qualify(node.func) in names

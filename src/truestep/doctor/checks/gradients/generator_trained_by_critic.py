@@ -3,31 +3,26 @@
 
 import ast
 import re
-from collections.abc import Hashable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
-from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.gan_sides import crossed_optimizers, gan_role_in_source
 from truestep.doctor.source.loss_modules import calls_with_graph, is_model_call
-from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted_name, is_self, last_part, method_of
-from truestep.doctor.source.tensor_fill_values import TensorFill, tensor_fill
 from truestep.doctor.source.training_actions import CLEAR
 from truestep.doctor.source.value_origins import calls_behind
 
-_MOST_NAMES = 4  # that a loss goes by
-_AS_GIVEN = SAME_NUMBERS | {"sigmoid"}  # where it is larger, the answer is
-_OF_OTHERS = ("next", "__next__", "from_numpy")  # what these give was not made by what they are given
+_MOST_CALLS = 4  # from what a function gives back to what makes it
 _FREEZES = re.compile(r"requires_grad_?\b.{0,40}\bFalse|toggle")  # a side, while the other one trains
+_OF_OTHERS = ("next", "__next__", "from_numpy")  # what these give was not made by what they are given
 
 
 class GeneratorTrainedByCritic(SourceCheck):
     """The discriminator's loss is computed on generated data that are not detached, and the generator's
-    gradients are not cleared after it; or both steps come behind both backward(); or the generator's loss is
-    the discriminator's; or the optimizer of the one holds the weights of the other.
+    gradients are not cleared after it; or both steps come behind both backward(); or the optimizer of the one
+    holds the weights of the other.
 
     Why: the generator also gets the gradient that helps the discriminator, the opposite of what it should
     learn.
@@ -56,7 +51,7 @@ class GeneratorTrainedByCritic(SourceCheck):
 
     Fix: discriminator(fake.detach()) in the discriminator's step; zero_grad() straight before each
     backward(), and each step() straight behind it; Adam(discriminator.parameters()) for the optimizer that
-    steps after the discriminator's loss; the label of real data in the generator's.
+    steps after the discriminator's loss.
 
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/softmax_gan/softmax_gan.py:146; beds R, W, X:
     2 true, 1 debatable, 6 false.
@@ -83,7 +78,6 @@ class GeneratorTrainedByCritic(SourceCheck):
             ]
             gravest = min((each.severity.rank for each in found), default=0)
             yield from (each for each in found if each.severity.rank == gravest)
-            yield from _find_wrong_generator_loss(module, trace)
 
 
 def _is_stepped_without_clear(trace: Trace, backward: TraceEvent, side: str) -> bool:
@@ -162,85 +156,9 @@ def _generator_or_discriminator(module: SourceModule, call: ast.Call, depth: int
 def _role_of_results(module: SourceModule, call: ast.Call, run: Function, depth: int) -> str | None:
     """Return the side that makes what a function gives back; its own name may tell what it yields, or draws."""
     home = module.home(run)
-    ends = module.functions.results(run) if depth < _MOST_NAMES else []
+    ends = module.functions.results(run) if depth < _MOST_CALLS else []
     made = [each for end in ends for each in calls_with_graph(home, end)]
     sides = {_generator_or_discriminator(home, each, depth + 1) for each in made} - {None}
     if not sides and any(is_model_call(home, each) for each in made):
         return gan_role_in_source(ast.unparse(call.func))
     return sides.pop() if len(sides) == 1 else None
-
-
-def _find_wrong_generator_loss(module: SourceModule, trace: Trace) -> Iterator[At]:
-    """Report a generator's loss that has the discriminator answer as the discriminator's own loss does."""
-    losses = {id(each): each for each in loss_calls(module)}
-    pushed: dict[str, set[_Push]] = {"discriminator": set(), "generator": set()}
-    last: TraceEvent | None = None
-    for backward in trace.of("backward"):
-        sides = [side for side in pushed if _is_stepped_without_clear(trace, backward, side)]
-        if len(sides) == 1 and backward.receiver is not None:
-            pushed[sides[0]] |= set(_loss_term_labels(module, backward.receiver, losses))
-            last = backward if sides == ["generator"] else last
-    # what it answers to real data as well it does not tell generated data by: the classes of an AC-GAN
-    by_design = {each.way for each in pushed["discriminator"] if each.data == "real"}
-    opposed = {each.way for each in pushed["discriminator"] if each.data == "generated"} - by_design
-    same = [each for each in pushed["generator"] if each.data == "generated" and each.way in opposed]
-    if same and last is not None:
-        to = min(each.to.shown for each in same)
-        text = f"The generator's loss pushes the discriminator's answer to generated data to {to}, as the discriminator's own does."
-        yield At(last.node, text, BUG)
-
-
-def _loss_term_labels(
-    module: SourceModule, node: ast.expr, losses: dict[int, ast.Call], sign: int = 1, depth: int = 0
-) -> Iterator["_Push"]:
-    """Yield to what the terms of a loss push the discriminator's answers, and whether they are added or taken off."""
-    match node:
-        case ast.BinOp(left=left, op=op, right=right):
-            other = -sign if isinstance(op, ast.Sub) else sign
-            yield from _loss_term_labels(module, left, losses, sign, depth)
-            yield from _loss_term_labels(module, right, losses, other, depth)
-        case ast.UnaryOp(op=ast.USub(), operand=inner):
-            yield from _loss_term_labels(module, inner, losses, -sign, depth)
-        case ast.Name() if depth < _MOST_NAMES:
-            for value in [each for each in module.definitions(node) if each is not None]:
-                yield from _loss_term_labels(module, value, losses, sign, depth + 1)
-        case ast.Call(func=ast.Attribute(value=answer, attr="mean"), args=[]):
-            if (data := _data_scored(module, answer)) is not None:
-                to = "lower numbers" if sign > 0 else "higher numbers"
-                yield _Push(data, TensorFill(to, to), sign)
-        case ast.Call(args=[answer, target, *_]) if id(node) in losses:
-            data, held = _data_scored(module, answer), tensor_fill(module, target)
-            if data is not None and held is not None:
-                yield _Push(data, held, sign)
-
-
-class _Push(NamedTuple):
-    """To what a term of a loss pushes an answer to generated or to real data, and whether the term is added or taken off."""
-
-    data: str
-    to: TensorFill
-    sign: int
-
-    @property
-    def way(self) -> tuple[Hashable, int]:
-        """What two terms have alike that push an answer the same way."""
-        return self.to.identity, self.sign
-
-
-def _data_scored(module: SourceModule, answer: ast.expr, depth: int = 0) -> str | None:
-    """Return whether the discriminator's answer is to generated data or to real; None of what a function turns round."""
-    match answer:
-        case ast.Name() if depth < _MOST_NAMES:
-            values = [each for each in module.definitions(answer) if each is not None]
-            scored = {_data_scored(module, each, depth + 1) for each in values}
-            return scored.pop() if len(scored) == 1 else None
-        case ast.Subscript(value=whole):
-            return _data_scored(module, whole, depth)
-        case ast.Call() if _generator_or_discriminator(module, answer) == "discriminator":
-            made = any(_has_generator(module, part, calls_behind(module, part)) for part in answer.args)
-            return "generated" if made else "real"
-        case ast.Call(args=args) if method_of(answer) in _AS_GIVEN:
-            is_function = (module.qualify(answer.func) or "").startswith("torch.")
-            given = args[0] if is_function and args else getattr(answer.func, "value", None)
-            return _data_scored(module, given, depth) if given is not None else None
-    return None

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
-FULL = (
-    2  # windows in a row, each of as many backwards as its losses were divided by, before a short one is told
-)
-
 
 class ShortWindowCountsLess(Watcher):
     """An epoch's last accumulation window has fewer batches, and their losses are divided by a full window's number.
