@@ -24,7 +24,9 @@ TESTS = {"test", "tests", "testing"}  # what a library tries of itself trains no
 
 
 def git(mirror, *words, given=None):
-    told = subprocess.run(["git", f"--git-dir={mirror}", *words], input=given, capture_output=True, check=True)
+    told = subprocess.run(
+        ["git", f"--git-dir={mirror}", *words], input=given, capture_output=True, check=True
+    )
     return told.stdout
 
 

@@ -127,10 +127,19 @@ def _is_drawn_without_end(module: SourceModule, call: ast.Call, targets: list[as
     names = [last_part(each) for each in targets]
     files = module.program.linked
     reads = [read for name in names if name for file in files for read in file.read_under(name)]
+    reads = [each for each in reads if not _is_replaced_before(module, module.statement(call), each)]
     given = [module.home(each).parents[each] for each in reads]
     return bool(given) and all(
         isinstance(each, ast.Call) and _goes_on_for_ever(module.home(each), each) for each in given
     )
+
+
+def _is_replaced_before(module: SourceModule, made: ast.AST, read: ast.expr) -> bool:
+    """Tell a read of another value under the name."""
+    found = (
+        module.resolver.reaching(read) if isinstance(read, ast.Name) and module.home(read) is module else []
+    )
+    return bool(found) and not any(module.statement(each.node) is made for each in found)
 
 
 def _goes_on_for_ever(home: SourceModule, call: ast.Call) -> bool:

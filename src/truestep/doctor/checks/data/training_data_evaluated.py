@@ -166,7 +166,9 @@ def _is_other_data_trained_on(module: SourceModule, loader: ast.Call, name: str)
         if each is not loader and (above := _assignment_of_loader(module, each)) is not None
     ]
     read = {
-        last_part(above.targets[0]): _names_with_origins(module, data) for above, data in others if data is not None
+        last_part(above.targets[0]): _names_with_origins(module, data)
+        for above, data in others
+        if data is not None
     }
     training = [names for kept, names in read.items() if _TRAIN.search(kept) and not _HELD_OUT.search(kept)]
     return bool(training) and not any(name in names for names in training)

@@ -94,7 +94,7 @@ class BatchesCountedPerEpoch(SourceCheck):
 def _is_kept_back(module: SourceModule, scheduler: ast.Call, function: ast.AST) -> bool:
     """Tell a schedule under a name that the function does not read: Lightning does not get it, and does not step it."""
     above = module.parents[scheduler]
-    if not isinstance(above, ast.Assign):
+    if not isinstance(above, ast.Assign) or not isinstance(above.targets[0], (ast.Name, ast.Attribute)):
         return False
     names = {last_part(each) for each in above.targets}
     read = [each for each in walk(function) if isinstance(getattr(each, "ctx", None), ast.Load)]
@@ -115,7 +115,11 @@ def _batch_counting_severity(module: SourceModule, scheduler: ast.Call) -> Sever
         or constant(argument(scheduler, None, "steps_per_epoch")) == 1
     ):
         return None
-    is_named = any(_STEPS.search(each) for each in words) or last_part(scheduler.func).endswith(_BY_KIND)
+    # what StepLR and MultiStepLR take has this word of itself
+    words = [
+        each for each in words if "StepLR" not in last_part(scheduler.func) or "step" not in each.lower()
+    ]
+    is_named = any(map(_STEPS.search, words)) or last_part(scheduler.func).endswith(_BY_KIND)
     return RISK if is_named or _is_far_above_num_epochs(module, nodes) else None
 
 
