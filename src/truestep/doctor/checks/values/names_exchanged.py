@@ -2,7 +2,6 @@
 """Two values under one another's names."""
 
 import ast
-import os.path
 import re
 from collections.abc import Iterator
 
@@ -119,8 +118,10 @@ def _swapped_names(given: list[str | None], taken: list[str]) -> tuple[str, str]
 
 def _is_mirrored_name_pair(one: str, other: str) -> bool:
     """Tell two names that differ by such a pair, dim_in and dim_out, chin and chout: a decoder is its encoder's mirror."""
-    first = len(os.path.commonprefix([one, other]))
-    return set(one.split("_")) ^ set(other.split("_")) <= _TURNED or {one[first:], other[first:]} <= _TURNED
+    differing = ({one[first:], other[first:]} for first in range(len(one)) if one[:first] == other[:first])
+    return set(one.split("_")) ^ set(other.split("_")) <= _TURNED or any(
+        ends <= _TURNED for ends in differing
+    )
 
 
 def _is_recursive_call(module: SourceModule, call: ast.Call, function: Function) -> bool:
