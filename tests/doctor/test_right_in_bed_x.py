@@ -269,13 +269,13 @@ for x, y in train_loader:
         ("shuffle=True, drop_last=True", "batches = cycle(val_loader)", []),
         ("True, drop_last=True", "batches = iter(cycle(val_loader))", []),
         ("shuffle=True, drop_last=True", "one, other = cycle(val_loader), cycle(val_loader)", []),
-        ("shuffle=False, drop_last=True", "batches = cycle(val_loader)", [RISK]),
+        ("shuffle=False, drop_last=True", "batches = cycle(val_loader)", []),
         ("shuffle=True, drop_last=True", "batches = once(val_loader)", [RISK]),
         ("shuffle=True, drop_last=True", "import itertools; batches = itertools.cycle(val_loader)", [RISK]),
         ("shuffle=True, drop_last=True", "batches = cycle(val_loader)\nfor x, y in val_loader: print(net(x))", [RISK]),
     ],
 )  # fmt: skip
-def test_shuffled_loader_that_never_ends(options: str, read: str, severity: list[Severity]) -> None:
+def test_loader_that_never_ends(options: str, read: str, severity: list[Severity]) -> None:
     assert told("DATA002", ENDLESS.replace("OPTIONS", options).replace("READ", read)) == severity
 
 

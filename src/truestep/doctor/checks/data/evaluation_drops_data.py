@@ -114,21 +114,32 @@ def _is_drop_last_harmless(module: SourceModule, call: ast.Call, targets: list[a
         or _is_loader_unused(module, targets)
         or is_unused_data(module, call)
         or _is_only_peeked_with_next(module, targets)
-        or _is_shuffled_without_end(module, call, targets)
+        or _is_drawn_without_end(module, call, targets)
         or _is_used_by_libraries_only(module, call, targets)
         or is_loader_trained_on_here(module, call)
     )
 
 
-def _is_shuffled_without_end(module: SourceModule, call: ast.Call, targets: list[ast.expr]) -> bool:
-    """Tell a shuffled loader that is gone through anew for ever: what one pass leaves out another one has."""
+def _is_drawn_without_end(module: SourceModule, call: ast.Call, targets: list[ast.expr]) -> bool:
+    """Tell a loader that is gone through anew for ever: single batches are drawn of it, and no pass has an end."""
+    if isinstance(above := module.parents[call], ast.Call):
+        return _goes_on_for_ever(module, above)
     names = [last_part(each) for each in targets]
     files = module.program.linked
     reads = [read for name in names if name for file in files for read in file.read_under(name)]
-    if literal(module, argument(call, 2, "shuffle")) is not True or not reads or not all(names):
-        return False
+    reads = [each for each in reads if not _is_replaced_before(module, module.statement(call), each)]
     given = [module.home(each).parents[each] for each in reads]
-    return all(isinstance(each, ast.Call) and _goes_on_for_ever(module.home(each), each) for each in given)
+    return bool(given) and all(
+        isinstance(each, ast.Call) and _goes_on_for_ever(module.home(each), each) for each in given
+    )
+
+
+def _is_replaced_before(module: SourceModule, made: ast.AST, read: ast.expr) -> bool:
+    """Tell a read of another value under the name."""
+    found = (
+        module.resolver.reaching(read) if isinstance(read, ast.Name) and module.home(read) is module else []
+    )
+    return bool(found) and not any(module.statement(each.node) is made for each in found)
 
 
 def _goes_on_for_ever(home: SourceModule, call: ast.Call) -> bool:

@@ -69,6 +69,7 @@ class TrainingDataEvaluated(SourceCheck):
                     and is_named
                     and not sampled
                     and not _is_built_from_held_out_data(module, data)
+                    and not _is_other_data_trained_on(module, call, given)
                 ):
                     yield At(call, f"{name!r} reads {given!r}: it measures on the training data.")
             elif (module.qualify(call.func) or "").startswith("torchvision.datasets."):
@@ -155,6 +156,28 @@ def _is_given_held_out_data(call: ast.Call) -> bool:
 def _assignment_of_loader(module: SourceModule, loader: ast.AST) -> ast.Assign | None:
     above = module.home(loader).parents[loader]
     return above if isinstance(above, ast.Assign) else None
+
+
+def _is_other_data_trained_on(module: SourceModule, loader: ast.Call, name: str) -> bool:
+    """Tell data that no other loader reads where one is there that trains: only their name says training."""
+    others = [
+        (above, argument(each, 0, "dataset"))
+        for each in module.calls("torch.utils.data.DataLoader")
+        if each is not loader and (above := _assignment_of_loader(module, each)) is not None
+    ]
+    read = {
+        last_part(above.targets[0]): _names_with_origins(module, data)
+        for above, data in others
+        if data is not None
+    }
+    training = [names for kept, names in read.items() if _TRAIN.search(kept) and not _HELD_OUT.search(kept)]
+    return bool(training) and not any(name in names for names in training)
+
+
+def _names_with_origins(module: SourceModule, data: ast.expr) -> set[str]:
+    made = [data, *(each for each in module.definitions(data) if each is not None)]
+    parts = [part for each in made for part in walk(each) if isinstance(part, (ast.Name, ast.Attribute))]
+    return {last_part(each) for each in parts}
 
 
 def _is_only_trained_on(module: SourceModule, name: str) -> bool:

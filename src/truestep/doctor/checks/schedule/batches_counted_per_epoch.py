@@ -75,6 +75,7 @@ class BatchesCountedPerEpoch(SourceCheck):
             if function is None or not is_own or any(has_class_switch(module, owner, each) for each in _OWN):
                 continue
             calls = [each for each in module.inside(function, ast.Call) if module.kind(each) == "scheduler"]
+            calls = [each for each in calls if not _is_kept_back(module, each, function)]
             told = {
                 each: found for each in calls if (found := _batch_counting_severity(module, each)) is not None
             }
@@ -88,6 +89,16 @@ class BatchesCountedPerEpoch(SourceCheck):
         yield from _find_epoch_schedules_per_batch(module)
         yield from _find_batch_schedules_per_epoch(module)
         yield from _find_batch_schedules_per_update(module)
+
+
+def _is_kept_back(module: SourceModule, scheduler: ast.Call, function: ast.AST) -> bool:
+    """Tell a schedule under a name that the function does not read: Lightning does not get it, and does not step it."""
+    above = module.parents[scheduler]
+    if not isinstance(above, ast.Assign) or not isinstance(above.targets[0], (ast.Name, ast.Attribute)):
+        return False
+    names = {last_part(each) for each in above.targets}
+    read = [each for each in walk(function) if isinstance(getattr(each, "ctx", None), ast.Load)]
+    return not any(isinstance(each, (ast.Name, ast.Attribute)) and last_part(each) in names for each in read)
 
 
 def _batch_counting_severity(module: SourceModule, scheduler: ast.Call) -> Severity | None:
@@ -104,7 +115,11 @@ def _batch_counting_severity(module: SourceModule, scheduler: ast.Call) -> Sever
         or constant(argument(scheduler, None, "steps_per_epoch")) == 1
     ):
         return None
-    is_named = any(_STEPS.search(each) for each in words) or last_part(scheduler.func).endswith(_BY_KIND)
+    # what StepLR and MultiStepLR take has this word of itself
+    words = [
+        each for each in words if "StepLR" not in last_part(scheduler.func) or "step" not in each.lower()
+    ]
+    is_named = any(map(_STEPS.search, words)) or last_part(scheduler.func).endswith(_BY_KIND)
     return RISK if is_named or _is_far_above_num_epochs(module, nodes) else None
 
 

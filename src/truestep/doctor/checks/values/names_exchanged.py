@@ -117,8 +117,11 @@ def _swapped_names(given: list[str | None], taken: list[str]) -> tuple[str, str]
 
 
 def _is_mirrored_name_pair(one: str, other: str) -> bool:
-    """Tell two names that differ by such a pair: dim_in and dim_out of a decoder, built as the encoder's mirror."""
-    return set(one.split("_")) ^ set(other.split("_")) <= _TURNED
+    """Tell two names that differ by such a pair, dim_in and dim_out, chin and chout: a decoder is its encoder's mirror."""
+    differing = ({one[first:], other[first:]} for first in range(len(one)) if one[:first] == other[:first])
+    return set(one.split("_")) ^ set(other.split("_")) <= _TURNED or any(
+        ends <= _TURNED for ends in differing
+    )
 
 
 def _is_recursive_call(module: SourceModule, call: ast.Call, function: Function) -> bool:

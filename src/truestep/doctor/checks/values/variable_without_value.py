@@ -228,12 +228,25 @@ def _is_bound_behind_test_reading_it(module: SourceModule, bound: ast.AST, read:
 def _severity(module: SourceModule, name: ast.Name) -> Severity:
     """A training that comes here stops; of what none comes by, nobody knows whether it is ever run.
 
-    A key that its owner took out before others read the file is put back by whoever runs it.
+    A key that its owner took out before others read the file is put back by whoever runs it. A definition of a notebook
+    that no cell reads is a sketch: the page shows it, and runs others.
     """
+    if _is_sketch(module, name):
+        return ADVICE
     if _SECRET.search(name.id):
         return RISK
     comes_by = module.scope(name) in module.program.answer(scopes_of_trainings)
     return BUG if comes_by else RISK
+
+
+def _is_sketch(module: SourceModule, name: ast.Name) -> bool:
+    """Tell what stands in a function or a class of a notebook that nothing in it reads."""
+    around = [
+        each
+        for each in module.ancestors(name)
+        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    ]
+    return module.path.endswith(".ipynb") and bool(around) and not module.read_under(around[-1].name)
 
 
 def _is_possibly_not_evaluated(module: SourceModule, name: ast.Name) -> bool:
