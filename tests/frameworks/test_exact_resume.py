@@ -228,3 +228,34 @@ assert module.seen == list(range(12)), module.seen
 def test_a_stream_that_can_be_read_once_loses_no_batch_at_the_first_start(tmp_path):
     done = frameworks.run("-c", ONE_SHOT, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+OVER = """
+import sys
+sys.path.insert(0, {here!r})
+import transformers, truestep as ts
+from trainings import Net, Pairs, quiet
+quiet()
+transformers.utils.logging.disable_progress_bar()
+
+def end(folder, accumulation, **length):
+    transformers.set_seed(1)
+    net, exact = Net(), ts.transformers.ExactResume(folder + "/exact")
+    arguments = transformers.TrainingArguments(
+        folder + "/theirs", **length, per_device_train_batch_size=4, save_steps=3, report_to=[], disable_tqdm=True, use_cpu=True,
+        lr_scheduler_type="constant", learning_rate=0.1, gradient_accumulation_steps=accumulation, remove_unused_columns=False)
+    trainer = transformers.Trainer(net, arguments, train_dataset=Pairs(), callbacks=[exact])
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.train(resume_from_checkpoint=exact.checkpoint)
+    return trainer.state.global_step, sum(each.double().sum().item() for each in net.parameters()).hex()
+
+for number, (accumulation, length) in enumerate(
+    ((1, dict(max_steps=5)), (1, dict(max_steps=9)), (2, dict(max_steps=7)), (2, dict(num_train_epochs=2)))
+):
+    assert len(ends := {{end(str(number), accumulation, **length) for _ in range(3)}}) == 1, (accumulation, length, ends)
+"""
+
+
+def test_a_trainer_that_is_over_trains_no_further_step_when_it_is_started_again(tmp_path):
+    done = frameworks.run("-c", OVER.format(here=str(Path(__file__).parent)), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

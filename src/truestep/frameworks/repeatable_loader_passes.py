@@ -49,6 +49,8 @@ class KeyedPasses:
         self._place: dict[str, Any] = {}
         self._awaited: tuple[int, Callable[[], Any]] | None = None
         self._training: _KeyedPass | None = None
+        self.is_over = False
+        """Whether the pass that is trained on ends where it stands: a Trainer that is done makes one more step otherwise."""
 
     def begin(self, place: dict[str, Any], seeds: str = "") -> None:
         """Begin, at the place of a checkpoint if it is not empty; `seeds` is said where its batch is another."""
@@ -109,6 +111,7 @@ class KeyedPasses:
             begun.skip, begun.seeds = skip, self._seeds
             if place.get("workers") == getattr(loader, "num_workers", None):  # else others draw other numbers
                 begun.expected = place["digest"]
+        begun.is_over = self.is_over
         return begun
 
 
@@ -129,6 +132,7 @@ class _KeyedPass:
         self.skip, self.seeds = 0, ""
         self.expected: list[Any] | None = None
         """A batch's number, and its digest before the kill."""
+        self.is_over = False
         self._fetched = 0
         self._rows: dict[int, list[Any]] = {}  # of the last batches, by their number
         self._iterator: Iterator[Any] | None = None
@@ -142,6 +146,8 @@ class _KeyedPass:
         return self
 
     def __next__(self) -> Any:
+        if self.is_over:
+            raise StopIteration
         if self._iterator is None:
             self._loader._iterator = None  # persistent workers stand where the last pass left them
             self._iterator = self._call_with_key(self._key, lambda: self._plain(self._loader))

@@ -82,6 +82,7 @@ class ExactResume(ResumeCallback, TrainerCallback):
         """Take passes over the training's batches before the first step for the one that is trained on."""
         loader = kwargs["train_dataloader"]
         self._number, self._whole_loader = int(state.epoch or 0), getattr(loader, "base_dataloader", loader)
+        self._passes.is_over = 0 < state.max_steps <= state.global_step
         self._passes.await_pass(self._number, lambda: loader)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
