@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 
 from truestep.cli.command_output import is_stdout_reader_gone, print_on_stderr, replace_unencodable_in_stdout
 from truestep.cli.completion import VARIABLE
+from truestep.cli.early_signals import give_signals_back
 from truestep.cli.statuses import EXIT_FAILED, EXIT_MISSING, EXIT_USAGE
 from truestep.cli.usage import USAGE_ERROR, CommandGroupWithSuggestions, usage_message
 from truestep.core.errors import MissingPackageError, ModelError, TruestepError
@@ -112,6 +113,7 @@ class LazyCommands(CommandGroupWithSuggestions):
         if name is not None:
             # Only the command that was called is imported, with whatever it needs.
             command = typer.main.get_command(import_module(module_of_command(name)).app)
+            give_signals_back()
         return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:

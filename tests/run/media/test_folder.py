@@ -76,7 +76,7 @@ def test_log_takes_numbers_and_media_together(tmp_path):
 
 def test_what_log_does_not_take_is_told_what_it_takes(tmp_path):
     with ts.Run(tmp_path / "run", progress=False, quiet=True) as run:
-        with pytest.raises(ts.OptionError, match=r"ts.Text\(string\)"):
+        with pytest.raises(ts.OptionError, match=r"ts.Text\(value\)"):
             run.log(text="words")
         with pytest.raises(ts.OptionError, match="by name"):
             run.log({"samples": ts.Text("x")})
