@@ -34,7 +34,9 @@ MANY_PARAMETERS: dict[str, str] = {
     "nn/derivatives/penalties.py:gradient_penalty": "what is differentiated, where, and what it costs; the last four by name",
 }
 
-MAX_CIRCLE = 3  # files that import each other, types counted
+MAX_CIRCLE = 2  # files that import each other, types counted
+# a parsed file, what sort of thing its expressions are, and the questions about it that are answered once
+CIRCLES_OF_THREE = [["cached_questions", "expression_kinds", "module"]]
 
 # Who may import whom: a package may import those to its right in this order, never one to its left.
 LAYERS = [
@@ -266,9 +268,14 @@ def circles() -> list[set[str]]:
     return sorted((set(circle) for circle in found), key=len, reverse=True)
 
 
-def test_no_import_circle_has_more_than_three_files():
+def test_no_import_circle_has_more_than_two_files():
     """A class is not made small by cutting it into files that import each other, so imports for types count too."""
-    assert [sorted(circle) for circle in circles() if len(circle) > MAX_CIRCLE] == []
+    larger = [
+        sorted(name.removeprefix("truestep.doctor.source.") for name in circle)
+        for circle in circles()
+        if len(circle) > MAX_CIRCLE
+    ]
+    assert larger == CIRCLES_OF_THREE
 
 
 # What a user holds may hide names of what it forwards to, so its own are few.

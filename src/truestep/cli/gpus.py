@@ -18,7 +18,8 @@ from truestep.core.errors import OptionError
 from truestep.core.os_specific import replace_process
 
 if TYPE_CHECKING:
-    from truestep.machine.gpus.records import Gpu, GpuReport
+    from truestep.machine.gpus.read import GpuReport
+    from truestep.machine.gpus.records import Gpu
     from truestep.machine.gpus.select import CardChoice, CardConditions
 
 

@@ -65,7 +65,7 @@ class LearnerParts:
         gathered = self.weights.parameters if self.weights.are_usual else ()
         divided = self.weights.are_divided
         self.steppers = [optimizer_step(each, gathered, are_divided=divided) for each in self.optimizers]
-        self.switches = ModuleSwitches(self)
+        self.switches = ModuleSwitches(self.module, self.weights)
         self.given_options = given_optimizer_options(self.optimizers)
         self.as_given = self.options.as_given(self.policy.clip, self.precision)
         self.unsaved = UnsavedFields(self.policy.clip, self.optimizers)

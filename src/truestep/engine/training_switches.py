@@ -2,16 +2,14 @@
 """What a loop may switch on its way, and is in no tensor: which parameters train, modes and options of layers, statistics that
 stand."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
 from truestep.core.text_formatting import first_few
 from truestep.engine.layer_options import LayerOptions, Moved
+from truestep.engine.weights import LearnerWeights
 from truestep.nn.freezing import freeze_only_these_statistics, layers_with_frozen_statistics
-
-if TYPE_CHECKING:
-    from truestep.engine.parts import LearnerParts
 
 # What each is, in a checkpoint and to a reader: where the code begins with more of them than before, and with fewer.
 _SAID = {
@@ -29,9 +27,9 @@ Switched = dict[str, list[str]]
 class ModuleSwitches:
     """The switches of a learner: as its code began, and as they are, or were where the loop was left."""
 
-    def __init__(self, learner: "LearnerParts") -> None:
-        self._learner = learner
-        self._options = LayerOptions(learner.module)
+    def __init__(self, module: nn.Module, weights: LearnerWeights) -> None:
+        self._module, self._weights = module, weights
+        self._options = LayerOptions(module)
         self._at_exit: tuple[Switched, Moved] | None = None
         self._at_start = self._current_switches()
 
@@ -99,25 +97,24 @@ class ModuleSwitches:
         return self._at_start[name] in (saved[_start_key(name)], saved[name])
 
     def _current_switches(self) -> Switched:
-        weights, module = self._learner.weights, self._learner.module
         return {
-            "frozen": [name for name, parameter in weights.named if not parameter.requires_grad],
-            "modes": _layers_in_other_mode(module),
-            "held": layers_with_frozen_statistics(module),
+            "frozen": [name for name, parameter in self._weights.named if not parameter.requires_grad],
+            "modes": _layers_in_other_mode(self._module),
+            "held": layers_with_frozen_statistics(self._module),
         }
 
     def _freeze_parameters(self, names: set[str]) -> None:
-        for name, parameter in self._learner.weights.named:
+        for name, parameter in self._weights.named:
             if parameter.requires_grad == (name in names):
                 parameter.requires_grad_(name not in names)
 
     def _set_modes(self, others: set[str]) -> None:
         modes: dict[str, bool] = {}
-        for path, layer in self._learner.module.named_modules():
+        for path, layer in self._module.named_modules():
             layer.training = modes[path] = _mode_of_parent(path, modes) != (path in others)
 
     def _hold_statistics(self, names: set[str]) -> None:
-        freeze_only_these_statistics(self._learner.module, names)
+        freeze_only_these_statistics(self._module, names)
 
 
 def _start_key(name: str) -> str:

@@ -52,7 +52,7 @@ class RunComparison(Result):
     elapsed_seconds: tuple[float, ...]
 
     def __rich__(self) -> RenderableType:
-        from truestep.report.screen import run_comparison_table
+        from truestep.report.comparison_screen import run_comparison_table
 
         return run_comparison_table(self)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truestep.core.secret_values import HIDDEN, hide_secret_variable
-from truestep.machine.environment.report import read_environment_variables
+from truestep.machine.environment.facts import read_environment_variables
 
 
 @pytest.mark.parametrize(

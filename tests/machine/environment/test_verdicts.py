@@ -8,9 +8,9 @@ import pytest
 from truestep.machine.environment import verdicts
 from truestep.machine.environment.container import ContainerLimits
 from truestep.machine.environment.cuda_toolkit import CudaHomeCandidate, CudaToolkit, Nvcc
+from truestep.machine.environment.facts import Machine
 from truestep.machine.environment.libraries import SharedLibrary
 from truestep.machine.environment.packages import InstalledPackage
-from truestep.machine.environment.report import Machine
 from truestep.machine.environment.system import (
     MainMemory,
     OperatingSystem,
@@ -19,7 +19,8 @@ from truestep.machine.environment.system import (
     PythonInstallation,
 )
 from truestep.machine.environment.torch_build import TorchBuild
-from truestep.machine.gpus.records import Gpu, GpuReport, PciCard
+from truestep.machine.gpus.read import GpuReport
+from truestep.machine.gpus.records import Gpu, PciCard
 
 GIB = 2**30
 TORCH = TorchBuild(

@@ -13,7 +13,8 @@ import pytest
 
 from truestep.machine.gpus.claims import CardClaims
 from truestep.machine.gpus.pick import CardWaiter, CardWaitingLimits
-from truestep.machine.gpus.records import Gpu, GpuReport
+from truestep.machine.gpus.read import GpuReport
+from truestep.machine.gpus.records import Gpu
 from truestep.machine.gpus.select import CardConditions
 
 GIB = 2**30

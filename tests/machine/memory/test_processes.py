@@ -124,7 +124,7 @@ def test_without_cards_there_is_nothing_to_end(machine):
 
 
 def test_a_process_that_only_has_the_card_open_is_found(machine, tmp_path):
-    from truestep.machine.gpus.records import GpuReport
+    from truestep.machine.gpus.read import GpuReport
     from truestep.machine.memory.processes import holding_processes
 
     descriptors = tmp_path / str(os.getpid()) / "fd"

@@ -141,3 +141,12 @@ def sampled_numbers(given: Tensor, num_tensors: int) -> Tensor:
     dense = given.detach().to_dense() if given.layout is not torch.strided else given.detach()
     numbers = dense.reshape(-1)
     return numbers[:: -(-numbers.numel() // most) or 1]
+
+
+def move_parameters(parameters: Mapping[str, Tensor], directions: Mapping[str, Tensor], by: float) -> None:
+    """Move parameters where they are."""
+    with torch.no_grad():
+        for name, each in directions.items():
+            values = parameters[name].detach().reshape(-1).clone()
+            sampled_numbers(values, len(parameters)).add_((by * each).to(values))
+            parameters[name].copy_(values.view_as(parameters[name]))

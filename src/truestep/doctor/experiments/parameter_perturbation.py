@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from truestep.doctor.experiments.outcome import sampled_numbers
@@ -84,12 +83,3 @@ def dot_product(gradients: Mapping[str, Tensor | None], directions: Mapping[str,
 
 def _vector_norm(parts: Mapping[str, Tensor]) -> float:
     return math.sqrt(sum(float(each.square().sum()) for each in parts.values()))
-
-
-def move_parameters(parameters: Mapping[str, Tensor], directions: Mapping[str, Tensor], by: float) -> None:
-    """Move parameters where they are."""
-    with torch.no_grad():
-        for name, each in directions.items():
-            values = parameters[name].detach().reshape(-1).clone()
-            sampled_numbers(values, len(parameters)).add_((by * each).to(values))
-            parameters[name].copy_(values.view_as(parameters[name]))

@@ -29,8 +29,7 @@ from truestep.doctor.experiments.in_step_batch import BatchTensorsByUse, module_
 from truestep.doctor.experiments.load_replay import can_load_further, examples_handed_over, load_further_batch
 from truestep.doctor.experiments.loss_constants import HeldConstants
 from truestep.doctor.experiments.loss_start import LossStartFinder, TorchCallCounter
-from truestep.doctor.experiments.outcome import ChildOutcome, ObservedStep, sampled_gradients
-from truestep.doctor.experiments.parameter_perturbation import move_parameters
+from truestep.doctor.experiments.outcome import ChildOutcome, ObservedStep, move_parameters, sampled_gradients
 from truestep.doctor.experiments.skip_reasons import STEPS_OF_OTHERS
 from truestep.doctor.experiments.step_followers import make_followers
 from truestep.doctor.forks.fork import ContinuingChild

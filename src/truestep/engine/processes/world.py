@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from traceback import walk_tb
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
@@ -119,15 +119,25 @@ class World:
 
     def meet(self, what: str, *numbers: float) -> list[list[float]]:
         """Meet the other ranks, which come for the same `what` with as many numbers, and return everybody's."""
-        return WorldMeeting(self, what, numbers).wait()
+        meeting, self._open = self.later(what, *numbers), None
+        return meeting.wait()
 
     def later(self, what: str, *numbers: float, called: str = "") -> WorldMeeting:
         """Begin a meeting that is waited for when its numbers are needed, and before anything else travels.
 
         `called`: what it is to those who wait elsewhere, for the same without a meeting.
         """
-        self._open = WorldMeeting(self, what, numbers, called)
+
+        def gather(everybody: list[Tensor], mine: Tensor) -> Callable[[], None]:
+            work = self._begin_gather(everybody, mine)
+            return lambda: self.wait(work, called or what)
+
+        purpose, apart = f"{self.step} {what}", partial(self.apart, what)
+        self._open = WorldMeeting(purpose, numbers, self.size, gather=gather, apart=apart)
         return self._open
+
+    def _begin_gather(self, everybody: list[Tensor], mine: Tensor) -> Work:
+        return self.begin(lambda: dist.all_gather(everybody, mine, group=self.links.control, async_op=True))
 
     # ------------------------------------------------------------------ tensors
 
@@ -160,7 +170,8 @@ class World:
                 piece = FlatPiece(together)
                 if self.rank == source:
                     piece.fill()
-                waiting.append((piece, self._broadcast_flat(piece.sent, source)))
+                everywhere = partial(dist.broadcast, group_src=source, group=self.links.data, async_op=True)
+                waiting.append((piece, self.begin(partial(everywhere, piece.sent))))
                 if len(waiting) > 1:  # one travels while the next is put together
                     self._wait_and_unpack(*waiting.pop(0), what, takes=takes and self.rank != source)
             for piece, work in waiting:
@@ -171,20 +182,13 @@ class World:
         if takes:
             piece.write_back()
 
-    def _broadcast_flat(self, flat: Tensor, source: int) -> Work:
-        return self.begin(
-            lambda: dist.broadcast(flat, group_src=source, group=self.links.data, async_op=True)
-        )
-
     def share_bytes(self, mine: bytes, what: str) -> list[bytes]:
         """Return what every rank gave."""
         sizes = [int(size) for (size,) in self.meet(what, len(mine))]
         padded = torch.zeros(max(*sizes, 1), dtype=torch.uint8)
         padded[: len(mine)] = torch.frombuffer(bytearray(mine or b"\0"), dtype=torch.uint8)[: len(mine)]
         everybody = [torch.empty_like(padded) for _ in range(self.size)]
-        control = self.links.control
-        work = self.begin(lambda: dist.all_gather(everybody, padded, group=control, async_op=True))
-        self.wait(work, what)
+        self.wait(self._begin_gather(everybody, padded), what)
         return [each[:size].numpy().tobytes() for each, size in zip(everybody, sizes, strict=True)]
 
     def gather_bytes_to_rank_0(self, mine: bytes, what: str) -> list[bytes]:

@@ -7,7 +7,9 @@ from truestep.core.rich_imports import Console, ConsoleOptions, Group, Padding, 
 from truestep.core.text_formatting import bytes_text
 from truestep.machine.environment.container import ContainerLimits
 from truestep.machine.environment.cuda_toolkit import CudaHomeCandidate
-from truestep.machine.environment.report import Environment, EnvironmentVerdict, Machine
+from truestep.machine.environment.facts import Machine
+from truestep.machine.environment.report import Environment
+from truestep.machine.environment.verdicts import EnvironmentVerdict
 
 # a verdict's mark, the same where a terminal knows only ASCII, and its style
 _MARKS = {  # the worst first, as they are shown

@@ -7,17 +7,28 @@ A verdict is a function from the machine's facts to pass, warn, fail, or skip wh
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from truestep.machine.environment import packages
+from truestep.machine.environment.facts import Machine
 from truestep.machine.environment.libraries import SharedLibrary
-from truestep.machine.environment.report import EnvironmentVerdict, Machine
 
 # Docker gives a container 64 MiB, through which data workers pass every batch.
 MIN_SHARED_BYTES = 256 * 2**20
 GOOD_SHARED_BYTES = 2**30
 
 Judgement = tuple[str, str] | tuple[str, str, str]  # status, what it says, what mends it
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentVerdict:
+    """What was judged, and how: "pass", "warn", "fail", or "skip" where it does not apply."""
+
+    name: str
+    status: str
+    says: str
+    fix: str | None = None
 
 
 def torch_loads(machine: Machine) -> Judgement:

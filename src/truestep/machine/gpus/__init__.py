@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The NVIDIA cards of this machine: read, choose, claim."""
 
-from truestep.machine.gpus.read import read_gpus
-from truestep.machine.gpus.records import Gpu, GpuProcess, GpuReport, MigInstance
+from truestep.machine.gpus.read import GpuReport, read_gpus
+from truestep.machine.gpus.records import Gpu, GpuProcess, MigInstance
 
 __all__ = ["Gpu", "GpuProcess", "GpuReport", "MigInstance", "gpus"]
 

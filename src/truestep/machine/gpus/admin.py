@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from truestep.core.errors import OptionError, names_hint
 from truestep.core.os_specific import is_administrator
-from truestep.machine.gpus.records import Gpu, GpuReport
+from truestep.machine.gpus.read import GpuReport
+from truestep.machine.gpus.records import Gpu
 
 
 def select_cards_by_name(report: GpuReport, wanted: Sequence[str]) -> list[Gpu]:

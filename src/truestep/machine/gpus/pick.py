@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from truestep.machine.gpus.claims import CardClaims
 from truestep.machine.gpus.nvml import keep_nvml_started
-from truestep.machine.gpus.read import read_gpus
-from truestep.machine.gpus.records import Gpu, GpuReport
+from truestep.machine.gpus.read import GpuReport, read_gpus
+from truestep.machine.gpus.records import Gpu
 from truestep.machine.gpus.select import (
     CardCandidate,
     CardChoice,

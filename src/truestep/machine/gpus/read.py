@@ -2,14 +2,34 @@
 """Read every card of the machine through NVML."""
 
 import socket
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from truestep.core.result_display import RenderableType, Result
 from truestep.machine.gpus.nvml import LOST, NvmlAnswer, NvmlSession, NvmlUnavailable, nvml_session
 from truestep.machine.gpus.processes import is_in_host_pid_namespace, read_processes
-from truestep.machine.gpus.records import Gpu, GpuReport, MigInstance
+from truestep.machine.gpus.records import Gpu, MigInstance
 
 _NOT_ASKED = NvmlAnswer(reason="not asked")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuReport(Result):
+    """The cards of this machine, or the reason why there are none to see."""
+
+    taken_at: str  # ISO 8601, UTC
+    hostname: str
+    driver_version: str | None = None
+    cuda_version: str | None = None  # the newest CUDA that the driver supports
+    pids_of_host: bool = False  # process numbers are the host's: this is a container
+    gpus: tuple[Gpu, ...] = ()
+    error: str | None = None
+
+    def __rich__(self) -> RenderableType:
+        from truestep.machine.gpus.table import GpuReportTable
+
+        return GpuReportTable(self)
 
 
 def _read_mig_instances(nvml: NvmlSession, handle: Any) -> tuple[MigInstance, ...]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from truestep.core.result_display import RenderableType, Result
 from truestep.machine.gpus.nvml import nvml_field
 
 
@@ -105,24 +104,6 @@ class Gpu:
     processes: tuple[GpuProcess, ...] | None = None
     error: str | None = None
     unavailable: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GpuReport(Result):
-    """The cards of this machine, or the reason why there are none to see."""
-
-    taken_at: str  # ISO 8601, UTC
-    hostname: str
-    driver_version: str | None = None
-    cuda_version: str | None = None  # the newest CUDA that the driver supports
-    pids_of_host: bool = False  # process numbers are the host's: this is a container
-    gpus: tuple[Gpu, ...] = ()
-    error: str | None = None
-
-    def __rich__(self) -> RenderableType:
-        from truestep.machine.gpus.table import GpuReportTable
-
-        return GpuReportTable(self)
 
 
 _VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}

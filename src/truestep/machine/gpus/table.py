@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from truestep.core.rich_imports import Console, ConsoleOptions, RenderableType, Table, Text, box
 from truestep.core.text_formatting import bytes_text
 from truestep.machine.gpus.columns import IDENTITY, INDEX, LOAD, NAME, UNKNOWN, CardColumn, card_memory_text
-from truestep.machine.gpus.records import Gpu, GpuProcess, GpuReport
+from truestep.machine.gpus.read import GpuReport
+from truestep.machine.gpus.records import Gpu, GpuProcess
 
 WIDE_COLUMNS = 160
 

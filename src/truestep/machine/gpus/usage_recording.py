@@ -8,8 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from truestep.machine.gpus.nvml import keep_nvml_started
-from truestep.machine.gpus.read import read_gpus
-from truestep.machine.gpus.records import GpuReport
+from truestep.machine.gpus.read import GpuReport, read_gpus
 
 
 def watch_cards(every_seconds: float) -> Iterator[GpuReport]:

@@ -28,7 +28,7 @@ class LeftoverMemory(Result):
     def __rich__(self) -> RenderableType:
         from truestep.machine.memory.screen import leftover_memory_table
 
-        return leftover_memory_table(self)
+        return leftover_memory_table(self.before, self.after, self.tensors, self.num_storages)
 
 
 @contextmanager

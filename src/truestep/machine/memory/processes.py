@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from truestep.core.os_specific import is_own_process
 from truestep.machine.gpus.processes import has_card_open, identify_process, is_in_host_pid_namespace
-from truestep.machine.gpus.records import GpuProcess, GpuReport
+from truestep.machine.gpus.read import GpuReport
+from truestep.machine.gpus.records import GpuProcess
 
 if TYPE_CHECKING:
     import psutil

@@ -9,7 +9,6 @@ from truestep.machine.gpus.columns import UNKNOWN
 from truestep.machine.gpus.table import Cell, gpu_table, process_command_text
 from truestep.machine.memory.amounts import MemoryAmounts
 from truestep.machine.memory.free import MemoryReport
-from truestep.machine.memory.leftover import LeftoverMemory
 from truestep.machine.memory.processes import HoldingProcess
 from truestep.machine.memory.tensors import LiveTensor
 
@@ -31,14 +30,16 @@ def memory_report_table(report: MemoryReport) -> RenderableType:
     return Group(*parts)
 
 
-def leftover_memory_table(leftover: LeftoverMemory) -> RenderableType:
+def leftover_memory_table(
+    before: MemoryAmounts, after: MemoryAmounts | None, tensors: Sequence[LiveTensor], num_storages: int
+) -> RenderableType:
     """Return what a block left behind as a screen."""
-    if leftover.after is None:
+    if after is None:
         return Text("The block has not ended yet.")
-    parts: list[RenderableType] = [_amounts_table(leftover.before, leftover.after)]
-    if not leftover.num_storages:
+    parts: list[RenderableType] = [_amounts_table(before, after)]
+    if not num_storages:
         parts.append(Text("The block left no tensor behind."))
-    parts += _tensors_table(leftover.tensors, leftover.num_storages, "tensors left behind")
+    parts += _tensors_table(tensors, num_storages, "tensors left behind")
     return Group(*parts)
 
 
