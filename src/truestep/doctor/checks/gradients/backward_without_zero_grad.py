@@ -16,7 +16,7 @@ from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.live_variables import names_stored
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import names_in, walk
+from truestep.doctor.source.names import dotted_name, names_in, walk
 from truestep.doctor.source.rewriting import (
     Edits,
     SourceRewriteError,
@@ -121,7 +121,11 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
             name = ast.unparse(getattr(unknown[0].node, "func", unknown[0].node))
             yield Unsure(step.node, f"what {name}() does is not in sight: it may clear the gradients")
             return
-        if _is_made_in_each_iteration(module, loop) or _is_benchmark_loop(module, loop):
+        if (
+            _is_cleared_under_its_name(module, loop)
+            or _is_made_in_each_iteration(module, loop)
+            or _is_benchmark_loop(module, loop)
+        ):
             return
         if _is_unbound(module, step) and any(_is_unbound(module, each) for each in loop.of("zero_grad")):
             yield Unsure(
@@ -192,6 +196,19 @@ def _branch_without_clear(module: SourceModule, loop: TrainingLoop) -> ast.stmt 
 def _is_unbound(module: SourceModule, event: TraceEvent) -> bool:
     """Tell a name that nothing in sight makes, as in notes of which a part is kept."""
     return isinstance(event.receiver, ast.Name) and not module.names.bindings(event.receiver)
+
+
+def _is_cleared_under_its_name(module: SourceModule, loop: TrainingLoop) -> bool:
+    """Tell a loop that clears another optimizer of the name, made of the same parameters: what the next round steps."""
+    step = loop.steps[0]
+    name = dotted_name(step.receiver) if step.receiver is not None else None
+    home = module.home(step.node)
+    return name is not None and any(
+        each.receiver is not None
+        and dotted_name(each.receiver) == name
+        and module.home(each.node).scope(each.node) is home.scope(step.node)
+        for each in loop.of("zero_grad")
+    )
 
 
 def _is_made_in_each_iteration(module: SourceModule, loop: TrainingLoop) -> bool:

@@ -11,7 +11,7 @@ from truestep.doctor.source.elided_code import STANDS_FOR_OTHERS
 from truestep.doctor.source.linking import imported_files
 from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, Function, Scope, last_part, receiver_of
+from truestep.doctor.source.names import Class, Function, Scope, dotted_name, last_part, receiver_of
 from truestep.doctor.source.signatures import is_left_open
 from truestep.doctor.source.value_origins import constant, has_star_args, value_origins
 
@@ -122,6 +122,8 @@ def _called_function(module: SourceModule, call: ast.Call) -> ast.FunctionDef | 
         return None
     if _is_bound_to_call_result(module, call.func):  # a partial has given some of the arguments
         return None
+    if owner is None and isinstance(call.func, ast.Attribute) and dotted_name(call.func.value) == "self":
+        return None  # what the object was given: a partial may have some of the arguments
     if owner is None or made is not None or _is_super_of_single_base(module, call):
         return function
     instance = isinstance(call.func, ast.Attribute) and _is_instance(module, call.func.value)
