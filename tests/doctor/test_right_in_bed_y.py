@@ -185,3 +185,31 @@ def test_axes_of_an_array(made: str, severity: list[Severity]) -> None:
 def test_training_data_measured_on_purpose(above: str, severity: list[Severity]) -> None:
     text = f"train_loader = DataLoader(train_set, 8, shuffle=True)\n{above}\ntest_loader = DataLoader(train_set, 8)\n"
     assert told("DATA020", text) == severity
+
+
+# ── GRAD001: a lesson that says what it leaves out ──
+
+
+@pytest.mark.parametrize(
+    ("said", "severity"),
+    [
+        ("# on purpose there is no zero_grad here", [ADVICE]),
+        ("# without optimizer.zero_grad(), to see what happens", [ADVICE]),
+        ("# note: zero_grad() is left out", [ADVICE]),
+        ("# 故意不写 opt.zero_grad()", [ADVICE]),
+        ("# opt.zero_grad()", [BUG]),
+        ("#opt.zero_grad(set_to_none=True)", [BUG]),
+        ("# for each batch", [BUG]),
+        ("pass", [BUG]),
+    ],
+)
+def test_lesson_without_clearing(said: str, severity: list[Severity]) -> None:
+    text = f"""
+net = nn.Linear(3, 2); opt = torch.optim.SGD(net.parameters(), 0.1)
+for x, y in loader:
+    loss = F.cross_entropy(net(x), y)
+    {said}
+    loss.backward()
+    opt.step()
+"""
+    assert told("GRAD001", text) == severity
