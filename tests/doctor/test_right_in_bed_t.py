@@ -289,22 +289,19 @@ for epoch in range(500):
 
 
 @pytest.mark.parametrize(
-    ("made", "severity"),
+    "made",
     [
-        ("MultiStepLR(opt, milestones=[100], gamma=0.1)", RISK),
-        ("MultiStepLR(opt, [30, 60, 90])", RISK),
-        ("StepLR(opt, step_size=30)", RISK),
-        ("StepLR(opt, 20, 0.5)", RISK),
-        ("StepLR(opt, 2)", BUG),
-        ("MultiStepLR(opt, [2, 60])", BUG),
-        ("StepLR(opt, args.step)", BUG),
-        ("ExponentialLR(opt, 0.9)", BUG),
-        ("LambdaLR(opt, lambda e: min(1, (e + 1) / 5))", BUG),
-        ("CosineAnnealingLR(opt, 500)", BUG),
+        "MultiStepLR(opt, milestones=[100], gamma=0.1)",
+        "StepLR(opt, step_size=30)",
+        "StepLR(opt, 2)",
+        "StepLR(opt, args.step)",
+        "ExponentialLR(opt, 0.9)",
+        "LambdaLR(opt, lambda e: min(1, (e + 1) / 5))",
+        "CosineAnnealingLR(opt, 500)",
     ],
 )
-def test_a_drop_that_comes_one_epoch_early(made: str, severity: Severity) -> None:
-    assert told("SCHED001", EARLY.replace("MADE", made)) == [severity]
+def test_a_drop_that_comes_one_epoch_early(made: str) -> None:
+    assert told("SCHED001", EARLY.replace("MADE", made)) == [RISK]
 
 
 # ── OLD008: a loss of one dimension ───────────────────────────────────────────────────────────

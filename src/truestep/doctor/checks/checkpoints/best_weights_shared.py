@@ -81,7 +81,7 @@ class BestWeightsShared(SourceCheck):
                 is_kept = not around and _is_loaded_later(module, kept.node, kept.name)
             is_kept = is_kept or _is_restored_after_training(module, kept, training)
             kind = kind_of_owner(module, kept.model)  # a schedule's and a scaler's are numbers
-            if kind not in ("scheduler", "scaler") and is_kept:
+            if kind not in ("scheduler", "scaler") and is_kept and not _is_filled_anew(module, kept):
                 by_count = bool(loops) and _is_kept_periodically(module, loops[-1], kept.node)
                 severity = BUG if kind in ("module", "ddp") else RISK
                 yield At(kept.node, _sharing_message(kept, kind), QUESTION if by_count else severity)
@@ -115,6 +115,20 @@ def _sharing_message(kept: KeptWeights, kind: str | None) -> str:
         return f"{kept.name!r} is the model itself, and no copy: each later step changes it."
     held = "the optimizer's averages" if kind == "optimizer" else "the parameters"
     return f"{kept.name!r} holds {held} themselves: each later step changes it."
+
+
+def _is_filled_anew(module: SourceModule, kept: KeptWeights) -> bool:
+    """Tell a dict that gets another tensor under each of its keys, as a mean over clients or a copy: it is no snapshot."""
+    scope = module.scope(kept.node)
+    return any(
+        isinstance(target, ast.Subscript)
+        and dotted_name(target.value) == kept.name
+        and isinstance(target.slice, ast.Name)
+        and each.lineno > kept.node.lineno
+        and module.scope(each) is scope
+        for each in module.all(ast.Assign)
+        for target in each.targets
+    )
 
 
 def _is_model_reused_in_loop(module: SourceModule, model: ast.expr, loop: ast.AST) -> bool:

@@ -69,6 +69,7 @@ class TrainingDataEvaluated(SourceCheck):
                     and is_named
                     and not sampled
                     and not _is_built_from_held_out_data(module, data)
+                    and not _says_training(module, statement)
                     and not _is_other_data_trained_on(module, call, given)
                 ):
                     yield At(call, f"{name!r} reads {given!r}: it measures on the training data.")
@@ -156,6 +157,12 @@ def _is_given_held_out_data(call: ast.Call) -> bool:
 def _assignment_of_loader(module: SourceModule, loader: ast.AST) -> ast.Assign | None:
     above = module.home(loader).parents[loader]
     return above if isinstance(above, ast.Assign) else None
+
+
+def _says_training(module: SourceModule, statement: ast.Assign) -> bool:
+    """Tell a comment above that says it: the training data are measured on purpose."""
+    above = module.lines[statement.lineno - 2].strip() if statement.lineno > 1 else ""
+    return above.startswith("#") and re.search(r"\btrain", above, re.IGNORECASE) is not None
 
 
 def _is_other_data_trained_on(module: SourceModule, loader: ast.Call, name: str) -> bool:

@@ -21,6 +21,9 @@ _OF_TENSORS = (
 
 _SHOWN = re.compile(r"#.*(\btensor\(|torch\.Size\(|\[\[)")  # what a manual says a line gives
 _TO_DEVICES = ("to", "cuda")
+_RESHAPED = operations(
+    shape="other turned"
+)  # where this matters the next line fails, or the shape was right before
 METHODS = operations(numbers="kept home moved rounded whole indices", shape="same other turned")
 
 
@@ -73,7 +76,8 @@ class MovedCopyThrownAway(SourceCheck):
                 if call.func.attr in _TO_DEVICES and not _is_move_of_batch(module, call):
                     yield At(call, text, ADVICE)  # torch refuses what meets another device, or all is there
                     continue
-                yield At(call, text, BUG if own or _is_certainly_tensor(module, call.func.value) else RISK)
+                sure = own or _is_certainly_tensor(module, call.func.value)
+                yield At(call, text, BUG if sure and call.func.attr not in _RESHAPED else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep what is returned."""

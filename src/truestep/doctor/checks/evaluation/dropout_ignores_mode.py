@@ -175,7 +175,7 @@ def _severity(module: SourceModule, call: ast.Call) -> Severity:
     rate = argument(call, 1, "p")
     if owner is None and rate is not None and constant(rate) is None:
         return QUESTION  # of a script's own inputs, as noise to learn from, at a rate of its options
-    if owner is not None and _is_critic_network(module, owner):
+    if owner is not None and (_is_critic_network(module, owner) or _is_evaluated_by_method(module, owner)):
         return ADVICE
     is_layer = owner in module.kinds.classes_of("module") and _is_evaluated(module, owner)
     return BUG if is_layer and not _is_rate_from_caller(module, argument(call, 1, "p")) else RISK
@@ -189,15 +189,44 @@ def _is_evaluated(module: SourceModule, owner: ast.ClassDef | None) -> bool:
 
 
 @answered_once
-def _is_critic_network(module: SourceModule, owner: ast.ClassDef) -> bool:
-    """Tell a network that judges data and what another one makes, and whose every output is learned from: none evaluates it."""
+def _is_evaluated_by_method(module: SourceModule, owner: ast.ClassDef) -> bool:
+    """Tell a network whose every output is learned from, while a method of its own is called of what it has learned."""
+    applied, learned = _applications(module, owner)
+    own = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)} - {"forward", "__init__"}
+    called = {
+        each.func.attr
+        for file in module.program.linked
+        for each in file.all(ast.Call)
+        if isinstance(each.func, ast.Attribute) and file.enclosing(each, ast.ClassDef) is not owner
+    }
+    return bool(applied) and learned.issuperset(call for _, call in applied) and not own.isdisjoint(called)
+
+
+def _applications(
+    module: SourceModule, owner: ast.ClassDef
+) -> tuple[list[tuple[SourceModule, ast.Call]], set[ast.Call]]:
+    """Return the calls of networks of a class, each with its file, and all calls that a backward pass learns from."""
     files = module.program.linked
     losses = [
         (each, Protocol(each).loss_taken(call)) for each in files for call in each.method_calls("backward")
     ]
     learned = {call for each, loss in losses if loss is not None for call in calls_behind(each, loss)}
     calls = [(each, call) for each in files for call in each.all(ast.Call)]
-    applied = [(each, call) for each, call in calls if each.classes.of(call.func) is owner]
+    return [(each, call) for each, call in calls if owner in _classes_applied(each, call)], learned
+
+
+def _classes_applied(module: SourceModule, call: ast.Call) -> list[ast.ClassDef | None]:
+    """Return the classes of which the object that is called may be."""
+    if module.kind(call.func) not in ("module", "ddp"):
+        return []
+    made = [each for each in value_origins(module, call.func) if isinstance(each, ast.Call)]
+    return [module.classes.of(call.func), *(module.home(each).classes.named(each.func) for each in made)]
+
+
+@answered_once
+def _is_critic_network(module: SourceModule, owner: ast.ClassDef) -> bool:
+    """Tell a network that judges data and what another one makes, and whose every output is learned from: none evaluates it."""
+    applied, learned = _applications(module, owner)
     made = {
         any(each.kind(part.func) == "module" for given in call.args for part in calls_behind(each, given))
         for each, call in applied

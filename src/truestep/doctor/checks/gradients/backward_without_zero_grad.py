@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from truestep.doctor.check import RISK, At, SourceCheck, Unsure
+from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.user_code_line import names_of_user_frame
@@ -16,7 +16,7 @@ from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.live_variables import names_stored
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import names_in, walk
+from truestep.doctor.source.names import dotted_name, names_in, walk
 from truestep.doctor.source.rewriting import (
     Edits,
     SourceRewriteError,
@@ -121,7 +121,11 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
             name = ast.unparse(getattr(unknown[0].node, "func", unknown[0].node))
             yield Unsure(step.node, f"what {name}() does is not in sight: it may clear the gradients")
             return
-        if _is_made_in_each_iteration(module, loop) or _is_benchmark_loop(module, loop):
+        if (
+            _is_cleared_under_its_name(module, loop)
+            or _is_made_in_each_iteration(module, loop)
+            or _is_benchmark_loop(module, loop)
+        ):
             return
         if _is_unbound(module, step) and any(_is_unbound(module, each) for each in loop.of("zero_grad")):
             yield Unsure(
@@ -129,7 +133,8 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
             )
             return
         what = "this optimizer's gradients" if loop.of("zero_grad") else "the gradients"
-        yield At(step.node, f"The loop calls backward() and step() but never clears {what}.")
+        text = f"The loop calls backward() and step() but never clears {what}."
+        yield At(step.node, text, ADVICE if _is_left_out_on_purpose(module, loop) else BUG)
 
     def __init__(self) -> None:
         self.has_data = (
@@ -192,6 +197,37 @@ def _branch_without_clear(module: SourceModule, loop: TrainingLoop) -> ast.stmt 
 def _is_unbound(module: SourceModule, event: TraceEvent) -> bool:
     """Tell a name that nothing in sight makes, as in notes of which a part is kept."""
     return isinstance(event.receiver, ast.Name) and not module.names.bindings(event.receiver)
+
+
+def _is_left_out_on_purpose(module: SourceModule, loop: TrainingLoop) -> bool:
+    """Tell a comment in the loop that speaks of `zero_grad` and is no line of code that was commented out: a lesson."""
+    home = module.home(loop.node)
+    lines = home.lines[loop.node.lineno : getattr(loop.node, "end_lineno", 0)]
+    said = [
+        line.strip().lstrip("# ") for line in lines if line.strip().startswith("#") and "zero_grad" in line
+    ]
+    return any(not _is_code(each) for each in said)
+
+
+def _is_code(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+def _is_cleared_under_its_name(module: SourceModule, loop: TrainingLoop) -> bool:
+    """Tell a loop that clears another optimizer of the name, made of the same parameters: what the next round steps."""
+    step = loop.steps[0]
+    name = dotted_name(step.receiver) if step.receiver is not None else None
+    home = module.home(step.node)
+    return name is not None and any(
+        each.receiver is not None
+        and dotted_name(each.receiver) == name
+        and module.home(each.node).scope(each.node) is home.scope(step.node)
+        for each in loop.of("zero_grad")
+    )
 
 
 def _is_made_in_each_iteration(module: SourceModule, loop: TrainingLoop) -> bool:

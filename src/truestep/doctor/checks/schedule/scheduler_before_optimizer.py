@@ -18,13 +18,12 @@ from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, given_to, walk
 from truestep.doctor.source.rewriting import Edits, move_after, next_event, sibling_statement
-from truestep.doctor.source.value_origins import argument, literal, value_origins
+from truestep.doctor.source.value_origins import value_origins
 from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
-_LONG = 20  # steps of a schedule, of which one more or less is a twentieth
 _TRAINS = re.compile(r"^(train(_(one_)?(epoch|step|batch|model|loop))?|fit(_one_epoch)?|run_training)$")
 
 
@@ -149,23 +148,6 @@ def _is_scheduler_by_name_only(module: SourceModule, event: TraceEvent) -> bool:
     return any("." in (module.qualify(each.func) or "") for each in made)
 
 
-def _has_rare_rate_drops(module: SourceModule, event: TraceEvent) -> bool:
-    """Tell a rate that stays for many epochs: that it drops one of them early changes little."""
-    made = list(value_origins(module, event.receiver)) if event.receiver is not None else []
-    return bool(made) and all(
-        isinstance(each, ast.Call) and _has_long_step_size(module, each) for each in made
-    )
-
-
-def _has_long_step_size(module: SourceModule, made: ast.Call) -> bool:
-    name = (module.qualify(made.func) or "").rpartition(".")[2]
-    times = argument(made, 1, "step_size" if name == "StepLR" else "milestones")
-    if name == "MultiStepLR":
-        times = times.elts[0] if isinstance(times, (ast.List, ast.Tuple)) and times.elts else None
-    number = literal(module, times)
-    return name in ("StepLR", "MultiStepLR") and isinstance(number, int) and number >= _LONG
-
-
 def _find_steps_to_finished_epoch(module: SourceModule) -> Iterator[At]:
     """Report `scheduler.step(epoch)` behind the steps of a loop that counts its epochs from 0."""
     for event in {
@@ -252,7 +234,7 @@ def _is_training_conditional(module: SourceModule, trace: Trace, event: TraceEve
 def _severity(module: SourceModule, event: TraceEvent, steps: list[TraceEvent]) -> Severity:
     if any(_runs_on_old_torch(module, step) for step in steps) or _is_stepped_per_batch(module, event):
         return ADVICE
-    return RISK if _has_rare_rate_drops(module, event) else BUG
+    return RISK
 
 
 def _is_stepped_per_batch(module: SourceModule, event: TraceEvent) -> bool:

@@ -11,7 +11,7 @@ from truestep.doctor.source.elided_code import STANDS_FOR_OTHERS
 from truestep.doctor.source.linking import imported_files
 from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, Function, Scope, last_part, receiver_of
+from truestep.doctor.source.names import Class, Function, Scope, dotted_name, last_part, receiver_of
 from truestep.doctor.source.signatures import is_left_open
 from truestep.doctor.source.value_origins import constant, has_star_args, value_origins
 
@@ -122,6 +122,8 @@ def _called_function(module: SourceModule, call: ast.Call) -> ast.FunctionDef | 
         return None
     if _is_bound_to_call_result(module, call.func):  # a partial has given some of the arguments
         return None
+    if owner is None and _is_given_to_object(module, call.func):
+        return None  # a partial may have some of the arguments
     if owner is None or made is not None or _is_super_of_single_base(module, call):
         return function
     instance = isinstance(call.func, ast.Attribute) and _is_instance(module, call.func.value)
@@ -130,6 +132,23 @@ def _called_function(module: SourceModule, call: ast.Call) -> ast.FunctionDef | 
         function.name in module.classes.attributes(each) for each in module.classes.subclasses_of(owner)
     )
     return function if instance and alone and not heirs and not is_left_open(function) else None
+
+
+def _is_given_to_object(module: SourceModule, called: ast.expr) -> bool:
+    """Tell what a class keeps of a parameter of its own: `self.mask = mask`."""
+    inside = module.enclosing(called, ast.ClassDef)
+    name = dotted_name(called)
+    if inside is None or name is None or not name.startswith("self."):
+        return False
+    kept = [
+        each.value
+        for each in module.inside(inside, ast.Assign)
+        if any(dotted_name(target) == name for target in each.targets)
+    ]
+    return any(
+        isinstance(each, ast.Name) and any(one.how == "parameter" for one in module.names.bindings(each))
+        for each in kept
+    )
 
 
 def _is_import_fallback(module: SourceModule, function: Function) -> bool:
