@@ -177,6 +177,7 @@ ONE_IMPORTER = {
     "program_settings": "what settings are, by name and by maker; with expression_kinds.py one file of 220 lines and two matters",
     "project": "the files that are read together; tests and tools make one without reading anything",
     "recomputed_values": "what a value's graph is made of, with the check one file of 230 lines and two matters",
+    "shared_weights": "what keeps weights as they are; with the check one file of 500 lines",
     "tracing": "the walk itself; with entries.py one file of 530 lines",
     "unfollowed_calls": "which functions nobody can follow; with closed_world.py one file of 430 lines",
 }

@@ -8,7 +8,6 @@ from itertools import takewhile
 from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
-from truestep.doctor.source.averages import WeightMixture, weight_mixtures
 from truestep.doctor.source.cached_questions import imported_names
 from truestep.doctor.source.continued_runs import bests_of_other_parts, carried_on
 from truestep.doctor.source.counters import counted_loops, is_model_made_anew
@@ -65,13 +64,7 @@ class BestWeightsShared(SourceCheck):
         training = module.program.training_loops()
         for node, text in (*carried_on(module), *bests_of_other_parts(module)):
             yield At(node, text, RISK)
-        mixed = weight_mixtures(module)
         for kept in kept_weights(module):
-            own = [each for each in mixed if _is_average_with_own_model(module, each, kept)]
-            if own:
-                text = f"{kept.name!r} holds the parameters themselves: line {own[0].node.lineno} averages them with themselves."
-                yield At(kept.node, text, BUG)
-                continue
             around = [each for each in module.ancestors(kept.node) if each in training]
             # what an outer loop makes anew is trained in the inner ones alone
             loops = list(takewhile(partial(_is_model_reused_in_loop, module, kept.model), around))
@@ -100,14 +93,6 @@ class BestWeightsShared(SourceCheck):
         )
         copied = shallow if is_shallow else node
         return [replace_node(module, copied, f"copy.deepcopy({node_text(module, node)})")]
-
-
-def _is_average_with_own_model(module: SourceModule, mixed: WeightMixture, kept: KeptWeights) -> bool:
-    """Tell an average of what is kept with the weights of its own model, which no loop around it makes anew."""
-    if (mixed.into.name, mixed.of.model) != (kept.name, ast.unparse(kept.model)):
-        return False
-    loops = [each for each in module.ancestors(mixed.node) if isinstance(each, ast.For | ast.While)]
-    return not any(is_model_made_anew(module, each, kept.model) for each in loops)
 
 
 def _sharing_message(kept: KeptWeights, kind: str | None) -> str:
