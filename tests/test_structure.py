@@ -164,7 +164,6 @@ ONE_IMPORTER = {
     "call_replays": "a part of tracing.py, which would have 450 lines and more",
     "closed_world": "the closed world of what is never done, asked for every finding; applying.py asks it of the checks",
     "collating": "what a batch holds, by the code that collates it: three times the check that asks today",
-    "continued_runs": "which trainings go on with what an earlier one left; with the check one file of 450 lines and two matters",
     "eventful_parts": "a part of tracing.py, which would have 450 lines and more",
     "exercise_blanks": "what a form with blanks is; with the check one file of 420 lines and two matters",
     "expression_kinds": "a service of its own; with module.py one file of 340 lines",
