@@ -166,7 +166,6 @@ ONE_IMPORTER = {
     "call_replays": "a part of tracing.py, which would have 450 lines and more",
     "closed_world": "the closed world of what is never done, asked for every finding; applying.py asks it of the checks",
     "collating": "what a batch holds, by the code that collates it: three times the check that asks today",
-    "continued_runs": "which trainings go on with what an earlier one left; with the check one file of 450 lines and two matters",
     "eventful_parts": "a part of tracing.py, which would have 450 lines and more",
     "exercise_blanks": "what a form with blanks is; with the check one file of 420 lines and two matters",
     "expression_kinds": "a service of its own; with module.py one file of 340 lines",
@@ -179,6 +178,7 @@ ONE_IMPORTER = {
     "program_settings": "what settings are, by name and by maker; with expression_kinds.py one file of 220 lines and two matters",
     "project": "the files that are read together; tests and tools make one without reading anything",
     "recomputed_values": "what a value's graph is made of, with the check one file of 230 lines and two matters",
+    "shared_weights": "what keeps weights as they are; with the check one file of 500 lines",
     "tracing": "the walk itself; with entries.py one file of 530 lines",
     "unfollowed_calls": "which functions nobody can follow; with closed_world.py one file of 430 lines",
 }

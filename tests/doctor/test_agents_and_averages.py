@@ -97,103 +97,6 @@ GIVEN = [
     CUT + "gen = (x * 2 for x in inf_train_gen())\nreal = next(gen)",
 ]
 
-AVERAGE = """
-model, other = nn.Linear(4, 3), nn.Linear(4, 3)
-opt = torch.optim.Adam(model.parameters(), lr=1e-3)
-{}
-for x, y in loader:
-    loss = F.cross_entropy(model(x), y)
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-    with torch.no_grad():
-        BODY
-"""
-BY_NAME = "for k, v in model.state_dict().items():\n    ema[k].lerp_(v, 0.01)"
-ITSELF = [
-    ("ema = model.state_dict()", BY_NAME),
-    ("ema = {k: v for k, v in model.state_dict().items()}", BY_NAME),
-    (
-        "ema = model.state_dict()",
-        "for k in ema:\n    ema[k].mul_(0.99).add_(model.state_dict()[k], alpha=0.01)",
-    ),
-    (
-        "ema = model.state_dict()",
-        "now = model.state_dict()\nfor k, v in ema.items():\n    v.lerp_(now[k], 0.01)",
-    ),
-    (
-        "ema = list(model.parameters())",
-        "for e, p in zip(ema, model.parameters()):\n    e.data.lerp_(p.data, 0.01)",
-    ),
-    ("ema = list(model.parameters())", "torch._foreach_lerp_(ema, list(model.parameters()), 0.01)"),
-    (
-        "ema = dict(model.named_parameters())",
-        "for k, p in model.named_parameters():\n    ema[k].copy_(0.9 * ema[k] + 0.1 * p)",
-    ),
-]
-A_COPY = [
-    ("ema = copy.deepcopy(model.state_dict())", BY_NAME),
-    ("ema = {k: v.clone() for k, v in model.state_dict().items()}", BY_NAME),
-    ("ema = other.state_dict()", BY_NAME),
-    (
-        "ema = model.state_dict()",
-        "for k, v in model.state_dict().items():\n    ema[k] = 0.99 * ema[k] + 0.01 * v",
-    ),
-    ("ema = model.state_dict()\nfor v in ema.values():\n    v.mul_(0.5)", "pass"),
-    (
-        "old = copy.deepcopy(model.state_dict())",
-        "for k, v in model.state_dict().items():\n    v.lerp_(old[k], 0.1)",
-    ),
-    (
-        "w = list(model.parameters())",
-        "for p, q in zip(w, model.parameters()):\n    p.add_(q.grad, alpha=-0.1)",
-    ),
-]
-OF_FILES = """
-model = load(paths[0])
-mean = model.state_dict()
-for path in paths[1:]:
-    model = load(path)
-    for k, v in model.state_dict().items():
-        mean[k].add_(v)
-"""
-TARGET = "target, tau, decay = copy.deepcopy(model), 0.005, 0.995"
-PAIRS = "for t, p in zip(target.parameters(), model.parameters()):\n    "
-AT_ONCE = [
-    "t.lerp_(p, 0.995)",
-    "t.data.lerp_(p.data, 1 - tau)",
-    "t.mul_(tau).add_(p, alpha=1 - tau)",
-    "t.data.copy_(tau * t.data + (1 - tau) * p.data)",
-    "t.data = 0.01 * t.data + 0.99 * p.data",
-    "t.mul_(1 - decay)\n    t.add_(decay * p)",
-    "t.copy_(torch.lerp(p, t, 0.005))",
-    "t.data = p.lerp(t, tau)",
-]
-SLOWLY = [
-    "t.lerp_(p, tau)",
-    "t.mul_(decay).add_(p, alpha=1 - decay)",
-    "t.data.copy_((1 - tau) * t.data + tau * p.data)",
-    "t.copy_(p)",
-    "t.lerp_(p, 1.0)",
-    "t.copy_(torch.lerp(t, p, tau))",
-    "t.data = t.lerp(p, 0.01)",
-    "t.lerp_(p, 1 / (len(x) + 1))",
-]
-RUN = """
-import truestep as ts
-run = ts.Run("runs/q", seed=0)
-net = run.learner(nn.Linear(4, 2), lambda p: torch.optim.Adam(p, lr=1e-3))
-target = copy.deepcopy(net.module)
-run.track(target=target)
-def loss(batch):
-    s, r, n = batch
-    return (net(s).amax(1) - r - 0.99 * target(n).amax(1).detach()) ** 2
-for step in run.steps(100):
-    net.update(loss, memory.sample(8))
-    BODY
-"""
-OF_A_RUN = "with torch.no_grad():\n    for t, p in zip(target.parameters(), net.parameters()):\n        "
-
 LOOP = """
 model = nn.Linear(4, 3)
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -217,18 +120,6 @@ if __name__ == "__main__":
             opt.step()
         BODY
 """
-LATE = ["sched.step(epoch)", "sched.step(epoch=epoch)"]
-IN_TIME = ["sched.step()", "sched.step(epoch + 1)", "sched.step(test(model))"]
-NEVER_LEFT = [
-    "if loss < best:\n    best = loss\n    wait = 0\nif wait > 5:\n    break",
-    "if loss < best:\n    best, wait = loss, 0\nelif wait >= patience:\n    break",
-    "if loss < best:\n    wait = 0\nelse:\n    wait =+ 1\nif wait >= 5:\n    break",
-]
-LEFT = [
-    "if loss < best:\n    wait = 0\nelse:\n    wait += 1\nif wait > 5:\n    break",
-    "wait = 0 if loss < best else wait + 1\nif wait > patience:\n    break",
-    "wait = 0\nif loss < 0.1:\n    wait = 1\nif wait >= 1:\n    break",
-]
 LEARNED = [
     "for x, y in val_loader:\n    loss = F.cross_entropy(model(x), y)\n    opt.zero_grad()\n    loss.backward()\n    opt.step()",
     "for i, (x, y) in enumerate(val_loader):\n    opt.zero_grad()\n    F.cross_entropy(model(x), y).backward()\n    opt.step()",
@@ -275,18 +166,10 @@ def texts(text: str, *bodies: list[str]) -> list[tuple[str, bool]]:
     return [*((each, True) for each in wrong), *((each, False) for each in right)]
 
 
-AVERAGES = [(made, body, True) for made, body in ITSELF] + [(made, body, False) for made, body in A_COPY]
 CASES = {
     "LOSS036": texts(TOKENS, COUNTED, LEFT_OUT),
-    "SCHED001": texts(LOOP, LATE, IN_TIME),
-    "VALUE017": texts(LOOP, NEVER_LEFT, LEFT),
     "DATA020": texts(LOOP, LEARNED, MEASURED),
     "GRAD020": [*texts(GAN, BOTH_SIDES, ONE_SIDE), *texts(DRAWN, GENERATED, GIVEN)],
-    "SAVE013": [*((filled(AVERAGE.format(made), body), wrong) for made, body, wrong in AVERAGES), (OF_FILES, False)],
-    "PARAM022": [
-        *texts(AVERAGE.format(TARGET), [PAIRS + each for each in AT_ONCE], [PAIRS + each for each in SLOWLY]),
-        *texts(RUN, ["pass", OF_A_RUN + "p.lerp_(t, 0.01)", OF_A_RUN + "t.lerp_(p, 0.995)"], [OF_A_RUN + "t.lerp_(p, 0.01)"]),
-    ],
 }  # fmt: skip
 
 

@@ -236,13 +236,6 @@ def test_padding_does_not_hide_targets_that_are_not_shifted():
     assert "the same step" in message
 
 
-def test_the_draw_that_ignores_the_mode_is_named():
-    noisy = Net(Applied(lambda x: F.dropout(x, 0.5)))
-    (message,) = message_of("EVAL012", noisy, (torch.randn(8, 6),), torch.randint(3, (8,)))
-    assert "differ from dropout at " in message
-    assert "(model.middle)" in message
-
-
 class Carried(nn.Module):
     """Starts from where the last batch ended: in a buffer given anew or written to, or in an attribute."""
 

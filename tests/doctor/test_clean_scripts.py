@@ -17,7 +17,7 @@ from truestep.doctor.runtime.watch import Watch, WatchOptions
 
 SCRIPTS = sorted((Path(__file__).parent / "clean").glob("*.py"))
 # what only their authors know, and is asked
-ASKED = {"autoencoder": ["EVAL012"], "dropout_as_uncertainty": ["EVAL002"]}
+ASKED = {"dropout_as_uncertainty": ["EVAL002"]}
 
 
 @pytest.fixture(autouse=True)

@@ -69,23 +69,6 @@ MOVES = {
     "a copy of the start": (COPY, "pass"),
     "a new copy": (COPY, "average = copy.deepcopy(net).eval()"),
 }  # fmt: skip
-FILLED = """
-def scores(model, loader, num):
-    found = []
-    for label in range(num):
-        labels = MADE
-        WRITTEN
-        for x, y in loader:
-            found.append(model(x, USED))
-    return torch.stack(found, 1)
-"""
-MADE = (
-    "torch.zeros(8, num)",
-    "torch.zeros(8, num).to('cpu')",
-    "torch.ones(8, num)",
-    "torch.full((8, num), 0.0)",
-)
-WRITTEN = ("labels[label] = 1", "labels[:, label] = 1", "labels.fill_(label)")
 CUT = """
 def parts(x, y, rows, labels=None):
     FIRST
@@ -216,14 +199,6 @@ def test_an_average_whose_statistics_follow_is_not(name, epochs):
 def test_an_average_that_is_passed_over_the_data_is_not():
     update = "torch.optim.swa_utils.update_bn(loader, average); average.eval()"
     assert watched(COPY, WEIGHTS, 3, update) == []
-
-
-@pytest.mark.parametrize("made", MADE)
-@pytest.mark.parametrize("written", WRITTEN)
-def test_a_tensor_that_is_filled_and_read_by_nothing_is_asked_after(made, written):
-    code = FILLED.replace("MADE", made).replace("WRITTEN", written)
-    assert told("VALUE028", code.replace("USED", "y")) == [Severity.QUESTION]
-    assert told("VALUE028", code.replace("USED", "labels")) == []
 
 
 @pytest.mark.parametrize(("first", "second"), sorted(LEFT))

@@ -166,7 +166,6 @@ TURNED = {
         picked = out.log_softmax(1).gather(1, y[:, None])
         loss = picked.mean()  #! LOSS050""",
     "a logarithm of probabilities": "loss = out.softmax(1)[torch.arange(8), y].log().sum()  #! LOSS050",
-    "weights grow": "loss = ce - 1e-3 * sum(p.square().sum() for p in net.parameters())  #! LOSS050",
 }
 NOT_TURNED = {
     "two signs": "loss = -(-ce)",
@@ -177,7 +176,6 @@ NOT_TURNED = {
         chosen = out.log_softmax(1)[0, y[0]]
         loss = -chosen * -float(torch.rand(()))""",
     "an error beside": "loss = ce - 0.1 * (out[:4] - out[4:]).pow(2).mean()",
-    "decay": "loss = ce + 1e-3 * sum(p.square().sum() for p in net.parameters())",
 }
 
 

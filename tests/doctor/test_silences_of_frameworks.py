@@ -62,30 +62,6 @@ ITS_LENGTH = [
     accelerated(LINEAR % "args.epochs").replace("            sched.step()\n", "        sched.step()\n", 1)
     .replace("                sched.step()", "        sched.step()"),
 ]  # fmt: skip
-TWICE = [
-    accelerated(backward="accelerator.backward(loss / accelerator.gradient_accumulation_steps)"),
-    accelerated(backward="loss = loss / 2\naccelerator.backward(loss)"),
-    accelerated(backward="accelerator.backward(loss / 2)"),
-    accelerated(backward="loss /= 2\naccelerator.backward(loss)"),
-    accelerated(backward="accelerator.backward(loss.div(2))"),
-    accelerated(steps="args.accum", backward="loss = loss / args.accum\naccelerator.backward(loss)"),
-    accelerated(steps="ACC", backward="accelerator.backward(loss / ACC)"),
-    accelerated(backward="loss = F.mse_loss(net(x), y) / 2\naccelerator.backward(loss)"),
-]
-ONCE = [
-    accelerated(backward="loss = loss / 3\naccelerator.backward(loss)"),
-    accelerated(
-        backward="loss = F.cross_entropy(net(x), y, reduction='sum') / len(x)\naccelerator.backward(loss)"
-    ),
-    accelerated(backward="loss = (loss + F.mse_loss(net(x), y)) / 2\naccelerator.backward(loss)"),
-    accelerated(backward="accelerator.backward(loss)\nprint(loss / 2)"),
-    accelerated(backward="loss = 0.5 * F.mse_loss(net(x), y)\naccelerator.backward(loss)"),
-    accelerated(
-        backward="n = accelerator.gradient_accumulation_steps\nloss = loss * n / 128\naccelerator.backward(loss)"
-    ),
-    accelerated(steps="1", backward="loss = loss / args.accum\naccelerator.backward(loss)"),
-    accelerated(backward="mean = loss / 2\naccelerator.backward(loss)"),
-]
 LIGHTNING = """
 import lightning as L
 from lightning.pytorch.callbacks import Callback
@@ -137,104 +113,8 @@ BACK_IN_TRAIN = [
     lit(hook="def on_train_epoch_start(self):\n    self.net[1].eval()"),
     lit("def on_train_batch_start(self, batch, batch_idx):\n    self.train()", BATCH_END + "module.eval()"),
 ]
-DENOISED = """
-model = nn.Linear(4, 4)
-opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
-T, abar = 100, torch.linspace(0.99, 0.01, 100)
-def q_sample(x, t, noise):
-    a = abar[t][:, None]
-    return a.sqrt() * x + (1 - a).sqrt() * noise
-for (x,) in loader:
-    t = torch.randint(T, (len(x),))
-    BODY
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-"""
 
 
-def within(text: str, *bodies: str) -> list[str]:
-    texts = [text.replace("BODY", each.replace("\n", "\n    ")) for each in bodies]
-    return [
-        each.replace("NEW", "torch.randn_like(x)").replace("MSE(", "loss = F.mse_loss(") for each in texts
-    ]
-
-
-OTHER_NOISE = within(
-    DENOISED,
-    "noise = NEW\nMSE(model(q_sample(x, t, NEW), t), noise)",
-    "noise = NEW\nnoisy = q_sample(x, t, noise)\nMSE(model(noisy, t), torch.randn_like(noisy))",
-    "noise = NEW\nnoisy = q_sample(x, t, noise)\npred = model(noisy, t)\ntarget = NEW\nMSE(pred, target)",
-    "noise = NEW\na = abar[t][:, None]\nnoisy = a.sqrt() * x + (1 - a).sqrt() * NEW\nloss = F.l1_loss(model(noisy), noise)",
-    "noise = torch.randn(x.shape)\nnoisy = sched.add_noise(x, torch.randn(x.shape), t)\nMSE(model(noisy, t), noise)",
-    "noisy = q_sample(x, t, NEW)\npred = model(noisy, t)\nloss = F.smooth_l1_loss(pred, torch.randn_like(pred))",
-    "mse = nn.MSELoss()\neps = NEW\npred = model(x + 0.3 * NEW)\nloss = mse(pred, eps)",
-    "noise = NEW\nxt = q_sample(x, t, noise)\nnoise = NEW\nMSE(model(xt, t), noise)",
-)
-SAME_NOISE = within(
-    DENOISED,
-    "noise = NEW\nMSE(model(q_sample(x, t, noise), t), noise)",
-    "noise = NEW\nxt = q_sample(x, t, noise)\ntarget = noise\nMSE(model(xt, t), target)",
-    "noise = NEW\nMSE(model(q_sample(x, t, noise), t), noise - x)",
-    "noise = NEW\nMSE(model(q_sample(x, t, noise) + 0.01 * NEW, t), noise)",
-    "MSE(model(x + 0.1 * NEW), x)",
-    "MSE(model(x), NEW)",
-    "x = torch.randn(8, 4)\ny = torch.randn(8, 4)\nMSE(model(x), y)",
-    "x0 = NEW\nxt = 0.3 * x0 + 0.7 * x\nMSE(model(xt), x - x0)",
-    "noise = NEW\nxt = q_sample(x, t, noise)\ntarget = noise if EPS else x\nMSE(model(xt, t), target)",
-    "noise = NEW\nif OFFSET:\n    noise = noise + 0.1 * torch.randn(x.shape[0], 1)\nMSE(model(q_sample(x, t, noise), t), noise)",
-    "noise = NEW\nextra = noise + 0.1 * NEW\nMSE(model(q_sample(x, t, extra), t), noise)",
-)
-AVERAGED = """
-from torch.optim.swa_utils import AveragedModel
-class Average:
-    def __init__(self, net, decay=0.98):
-        self.decay, self.seen = decay, 0
-        self.ema = AveragedModel(net, avg_fn=BODY)
-    def on_train_batch_end(self, trainer, module, *_):
-        with torch.no_grad():
-            UPDATE
-net = nn.Linear(4, 4)
-average = Average(net)
-opt = torch.optim.AdamW(net.parameters(), lr=1e-3)
-for x, y in loader:
-    opt.zero_grad()
-    F.mse_loss(net(x), y).backward()
-    opt.step()
-    average.on_train_batch_end(None, net)
-"""
-BY_HAND = """for mine, new in zip(self.ema.module.parameters(), module.parameters()):
-                BODY"""
-UPDATED = AVERAGED.replace("UPDATE", "self.ema.update_parameters(module)")
-WRONG_WAY_ROUND = [
-    *within(
-        UPDATED,
-        "lambda old, new, n: (1 - self.decay) * old + self.decay * new",
-        "lambda avg, p, num: 0.01 * avg + 0.99 * p",
-        "lambda avg, p, num: torch.lerp(avg, p, 0.99)",
-    ),
-    *within(
-        AVERAGED.replace("BODY", "None").replace("UPDATE", BY_HAND),
-        "mine.data.mul_(1 - self.decay).add_(new.data, alpha=self.decay)",
-        "mine.data = (1 - self.decay) * mine.data + self.decay * new.data",
-        "mine.lerp_(new, self.decay)",
-    ),
-]
-RIGHT_WAY_ROUND = [
-    *within(
-        UPDATED,
-        "lambda old, new, n: self.decay * old + (1 - self.decay) * new",
-        "lambda old, new, n: old + (new - old) / (n + 1)",
-        "lambda avg, p, num: torch.lerp(avg, p, 0.02)",
-        "lambda avg, p, n: p",
-    ),
-    *within(
-        AVERAGED.replace("BODY", "None").replace("UPDATE", BY_HAND),
-        "mine.data.mul_(self.decay).add_(new.data, alpha=1 - self.decay)",
-        "mine.copy_(self.decay * mine + (1 - self.decay) * new)",
-        "mine.copy_(new)",
-    ),
-]
 GAN = """
 import lightning as L
 class Gan(L.LightningModule):
@@ -278,50 +158,10 @@ LET_ALONE = [
     gan(CLEAR, "self(z)").replace("discriminator(fake)", "discriminator(fake.detach())"),
     gan("self.toggle_optimizer(d_opt)", between="self.untoggle_optimizer(d_opt); g_opt.zero_grad()"),
 ]
-CONTRASTIVE = """
-model = nn.Linear(4, 4)
-opt = torch.optim.SGD(model.parameters(), lr=0.1)
-def contrast(a, b):
-    n = len(a)
-    z = F.normalize(torch.cat([a, b]), dim=1)
-    target = torch.cat([torch.arange(n, 2 * n), torch.arange(n)])
-    BODY
-for (x,) in loader:
-    loss = contrast(model(x + 0.1 * NEW), model(x + 0.1 * NEW))
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-"""
-WITH_ITSELF = within(
-    CONTRASTIVE,
-    "sim = z @ z.T / 0.2\nreturn F.cross_entropy(sim, target)",
-    "return F.cross_entropy(z @ z.t() / 0.2, target)",
-    "sim = torch.mm(z, z.t())\nreturn nn.CrossEntropyLoss()(sim / 0.2, target)",
-    "logits = torch.matmul(z, z.T)\nlogits = logits / 0.2\nreturn F.cross_entropy(logits, target.to(z.device))",
-    "mask = torch.eye(2 * n).bool()\nsim = z @ z.T * 5\nreturn F.cross_entropy(sim, (torch.arange(2 * n) + n) % (2 * n))",
-    "z = F.normalize(torch.cat([a, b]), dim=0)\nsim = z @ z.T / 0.2\nsim.fill_diagonal_(-1e9)\nreturn F.cross_entropy(sim, target)",
-    "za, zb = F.normalize(a, dim=0), F.normalize(b, dim=0)\nreturn F.cross_entropy(za @ zb.T / 0.2, torch.arange(n))",
-)
-WITH_OTHERS = within(
-    CONTRASTIVE,
-    "sim = z @ z.T / 0.2\nsim = sim.masked_fill(torch.eye(2 * n).bool(), -1e9)\nreturn F.cross_entropy(sim, target)",
-    "sim = z @ z.T / 0.2\nsim.fill_diagonal_(-1e9)\nreturn F.cross_entropy(sim, target)",
-    "sim = z @ z.T / 0.2\nsim[torch.eye(2 * n).bool()] = -1e9\nreturn F.cross_entropy(sim, target)",
-    "sim = z @ z.T / 0.2\nsim.diagonal().fill_(-1e9)\nreturn F.cross_entropy(sim, target)",
-    "sim = z @ z.T / 0.2 - 1e9 * torch.eye(2 * n)\nreturn F.cross_entropy(sim, target)",
-    "sim = z @ z.T\nsim = sim[~torch.eye(2 * n).bool()].view(2 * n, -1)\nreturn F.cross_entropy(sim, torch.arange(2 * n))",
-    "za, zb = F.normalize(a, dim=1), F.normalize(b, dim=1)\nreturn F.cross_entropy(za @ zb.T / 0.2, torch.arange(n))",
-    "w = F.normalize(model.weight, dim=0)\nreturn F.cross_entropy(a @ w, b.argmax(1))",
-    "s, t = a @ a.T, (b @ b.T).softmax(1)\nreturn F.cross_entropy(s, t)",
-)
 ROWS = [
     ("SCHED012", OTHER_LENGTH, ITS_LENGTH),
-    ("GRAD005", TWICE, ONCE),
     ("EVAL003", LEFT_IN_EVAL, BACK_IN_TRAIN),
-    ("LOSS007", WITH_ITSELF, WITH_OTHERS),
-    ("LOSS030", OTHER_NOISE, SAME_NOISE),
     ("GRAD020", PUSHED_BACK, LET_ALONE),
-    ("PARAM022", WRONG_WAY_ROUND, RIGHT_WAY_ROUND),
 ]
 
 

@@ -487,7 +487,7 @@ def test_a_watch_refuses_codes_and_things_that_it_does_not_know():
 
 def test_a_watch_of_checks_that_a_block_does_not_run_is_refused():
     with pytest.raises(OptionError, match="follow nothing"):
-        ts.watch(select=["DATA015", "EVAL012"])
+        ts.watch(select=["DATA015", "DATA033"])
 
 
 def test_a_watch_is_its_report_in_a_notebook():

@@ -99,6 +99,7 @@ LOSS013 unreduced-loss-in-backward, EVAL017 gradients-left-off
 # code, name and reason, in a row each
 _TABLE = """\
 DATA032 split-drawn-again: DATA040 says it when it runs (by reading 2 were true, 2 false).
+EVAL012 evaluation-not-repeatable: strangers draw in eval mode on purpose; EVAL001 and PARAM031 say what is a mistake.
 DEV002 variable-name-unquoted: undefined names are VALUE041.
 EVAL013 total-never-reset: EVAL039 says it of a total; of a meter it was never true (2 false).
 GRAD041 trained-tensor-detached: GRAD024 says it when it runs (by reading 1 was true, 4 false).

@@ -86,18 +86,3 @@ def difference_nodes(root: Any) -> Iterator[Any]:
             fresh = [each for each, _ in node.next_functions if each is not None and each not in seen]
             seen.update(fresh)
             waiting += [(each, left - 1) for each in fresh]
-
-
-def product_table_nodes(root: Any) -> Iterator[Any]:
-    """Yield the tables that are products, of which what goes backward is the mean or sum: no row of them has its own sum."""
-    waiting, seen = [(root, _LOSS_DEPTH)] if root is not None else [], {root}
-    while waiting:
-        node, left = waiting.pop()
-        name, shape = operation_of_node(node), shape_of_node(node)
-        if not left or shape is None or len(shape) not in (0, 2) or name not in _OF_ERRORS | _SUMS:
-            continue
-        if name in ("Mul", "Div") and len(shape) == 2:
-            yield node
-        fresh = [each for each, _ in node.next_functions if each is not None and each not in seen]
-        seen.update(fresh)
-        waiting += [(each, left - 1) for each in fresh]

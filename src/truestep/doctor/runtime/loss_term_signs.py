@@ -55,21 +55,6 @@ def loss_direction(term: WatchedTerm) -> LossDirection | None:
     return None
 
 
-def weight_of_norm_term(term: WatchedTerm) -> Any:
-    """Return the weight that a term is the size of: a norm or a sum of squares; else None."""
-    node = term.node
-    for _ in range(_DEPTH):
-        if hasattr(node, "variable"):
-            return node.variable
-        name = operation_of_node(node)
-        if name not in (*_PASSING, "LinalgVectorNorm", "Norm", "Abs", "Sqrt") and not _is_even_function(
-            name, node
-        ):
-            return None
-        node = _node_behind(node)
-    return None
-
-
 def _strip_averages_and_signs(node: Any) -> tuple[float, str, Any, frozenset[str]]:
     """Go through averages and signs; return the sign, what lies behind, and what was gone through."""
     sign, passed = 1.0, set()

@@ -19,9 +19,6 @@ from truestep.doctor.runtime.probed_model import ProbedModel
 from truestep.doctor.runtime.tensor_queries import is_plain_watched_tensor, watched_tensors
 from truestep.doctor.runtime.user_code_line import path_in_finding, watched_user_line
 
-_HAND_THROUGH = frozenset(
-    {"contiguous", "to", "float", "double", "type", "cpu", "requires_grad_"}
-)  # what they are given
 MOST_BYTES = 1 << 28  # of values that are kept; a passage with more tells no places
 
 
@@ -35,7 +32,6 @@ class ProbedValue:
     layer: str  # its path in the model
     value: Tensor
     before: tuple[ProbedValue, ...]
-    carried: Tensor | None = None  # what an earlier passage left behind, and this operation was given
 
     @property
     def place(self) -> str:
@@ -55,7 +51,6 @@ class ProbePassage:
         trial: the model.
         changed: other tensors for some inputs, by position or name.
         seed: of the random numbers.
-        after: the passage before this one, whose results may be in what the model holds.
     """
 
     def __init__(
@@ -63,10 +58,7 @@ class ProbePassage:
         trial: ProbedModel,
         changed: Mapping[int | str, Tensor] | None = None,
         seed: int = 0,
-        after: ProbePassage | None = None,
     ) -> None:
-        self._left = after.written() if after is not None else frozenset()
-        self._written = set[int]()  # of that, by this passage
         self.steps: list[ProbedValue] = []
         self._names = {id(module): name for name, module in trial.module.named_modules()}
         self._layers: list[str] = []
@@ -99,28 +91,14 @@ class ProbePassage:
     def _note_operation(self, name: str, result: Any, given: list[Tensor], *_: Any) -> None:
         path, line = watched_user_line()
         before = tuple(self._known[id(each)] for each in given if id(each) in self._known)
-        carried = next((each for each in given if self._is_left_from_before(each)), None)
-        carried = carried.detach().clone() if carried is not None else None
         for each in (result,) if isinstance(result, Tensor) else result:
-            if any(each is one for one in given) and name not in _HAND_THROUGH:
-                self._written.add(memory_identity(each))
             if isinstance(each, Tensor) and is_plain_watched_tensor(each) and self._bytes <= MOST_BYTES:
                 kept = each.detach().clone() if any(each is one for one in given) else each.detach()
                 self._bytes += each.nbytes
-                made = ProbedValue(
-                    name, path, line, self._layers[-1] if self._layers else "", kept, before, carried
-                )
+                made = ProbedValue(name, path, line, self._layers[-1] if self._layers else "", kept, before)
                 self.steps.append(made)
                 self._known[id(each)] = made
                 self._alive.append(each)
-
-    def _is_left_from_before(self, given: Tensor) -> bool:
-        """Whether a tensor holds what the passage before left there."""
-        return bool(self._left) and memory_identity(given) in self._left - self._written
-
-    def written(self) -> frozenset[int]:
-        """Return the memory that operations of this passage made or wrote to."""
-        return frozenset(memory_identity(each) for each in self._alive)
 
     @property
     def is_whole(self) -> bool:
@@ -154,26 +132,16 @@ def probed_values_differ(first: Tensor, second: Tensor) -> Tensor:
 
 
 def align_passages(passages: list[ProbePassage], output: int = 0) -> list[tuple[ProbedValue, list[Tensor]]]:
-    """Return the operations on the way to a tensor of the first one's output, each with its value in every passage."""
-    return [(steps[0], [each.value for each in steps]) for steps in aligned_steps(passages, output)]
-
-
-def aligned_steps(passages: list[ProbePassage], output: int = 0) -> list[tuple[ProbedValue, ...]]:
-    """Return the operations on the way to a tensor of the first one's output, as every passage did them.
+    """Return the operations on the way to a tensor of the first one's output, each with its value in every passage.
 
     Where the passages took different ways, what follows is left out.
     """
     base, *others = passages
     wanted = {id(each) for each in base.values_behind_output(output)}
-    found = []
+    found: list[tuple[ProbedValue, list[Tensor]]] = []
     for steps in zip(*(each.steps for each in passages), strict=False):
         if len({(each.operation, each.value.shape) for each in steps}) > 1:
             break
         if id(steps[0]) in wanted:
-            found.append(steps)
+            found.append((steps[0], [each.value for each in steps]))
     return found if base.is_whole and others else []
-
-
-def memory_identity(tensor: Tensor) -> int:
-    """Return what tells whether two tensors are forms of one."""
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)

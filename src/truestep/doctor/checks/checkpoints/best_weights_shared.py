@@ -8,12 +8,10 @@ from itertools import takewhile
 from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
-from truestep.doctor.source.averages import WeightMixture, weight_mixtures
 from truestep.doctor.source.cached_questions import imported_names
-from truestep.doctor.source.continued_runs import bests_of_other_parts, carried_on
 from truestep.doctor.source.counters import counted_loops, is_model_made_anew
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted_name, is_none, method_of, walk
+from truestep.doctor.source.names import Function, dotted_name, is_none, last_part, method_of, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, node_text, replace_node
 from truestep.doctor.source.shared_weights import GIVING_WEIGHTS, KeptWeights, kept_weights, kind_of_owner
 from truestep.doctor.source.value_origins import constant
@@ -23,10 +21,9 @@ _WRITTEN = (ast.Constant, ast.Tuple, ast.List, ast.Set)
 
 
 class BestWeightsShared(SourceCheck):
-    """The result of state_dict() is kept in a training loop as it is, to be used after it, or a round that begins anew has it.
+    """The result of state_dict() is kept in a training loop as it is, to be used after it.
 
-    Why: it holds the parameters themselves, no copies: when training ends the best weights are the last. Rounds for several
-    seeds, the parts of a cross validation, and a training behind a search for its rate go on with trained weights.
+    Why: it holds the parameters themselves, no copies: when training ends the best weights are the last.
 
     Bad:
         best, best_loss = None, math.inf
@@ -50,8 +47,7 @@ class BestWeightsShared(SourceCheck):
                 best, best_loss = copy.deepcopy(net.state_dict()), loss.item()
         net.load_state_dict(best)
 
-    Fix: copy.deepcopy(net.state_dict()), or save it to a file at once. A round that begins anew makes
-    its model, or loads that copy.
+    Fix: copy.deepcopy(net.state_dict()), or save it to a file at once.
 
     Evidence: 186 repositories, beds A, B, D, E, F, G, H, I, P, Q, R, S, T, U, V, W, X: 50 true, 2 debatable, 3
     false.
@@ -63,15 +59,9 @@ class BestWeightsShared(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a dict that a name keeps beyond the iteration of a loop that trains."""
         training = module.program.training_loops()
-        for node, text in (*carried_on(module), *bests_of_other_parts(module)):
+        for node, text in _bests_of_other_parts(module):
             yield At(node, text, RISK)
-        mixed = weight_mixtures(module)
         for kept in kept_weights(module):
-            own = [each for each in mixed if _is_average_with_own_model(module, each, kept)]
-            if own:
-                text = f"{kept.name!r} holds the parameters themselves: line {own[0].node.lineno} averages them with themselves."
-                yield At(kept.node, text, BUG)
-                continue
             around = [each for each in module.ancestors(kept.node) if each in training]
             # what an outer loop makes anew is trained in the inner ones alone
             loops = list(takewhile(partial(_is_model_reused_in_loop, module, kept.model), around))
@@ -100,14 +90,6 @@ class BestWeightsShared(SourceCheck):
         )
         copied = shallow if is_shallow else node
         return [replace_node(module, copied, f"copy.deepcopy({node_text(module, node)})")]
-
-
-def _is_average_with_own_model(module: SourceModule, mixed: WeightMixture, kept: KeptWeights) -> bool:
-    """Tell an average of what is kept with the weights of its own model, which no loop around it makes anew."""
-    if (mixed.into.name, mixed.of.model) != (kept.name, ast.unparse(kept.model)):
-        return False
-    loops = [each for each in module.ancestors(mixed.node) if isinstance(each, ast.For | ast.While)]
-    return not any(is_model_made_anew(module, each, kept.model) for each in loops)
 
 
 def _sharing_message(kept: KeptWeights, kind: str | None) -> str:
@@ -357,3 +339,39 @@ def _can_hold_assigned_value(module: SourceModule, read: ast.expr, statement: as
     if not isinstance(read, ast.Name) or statement not in [each.node for each in module.names.bindings(read)]:
         return True
     return any(each.node is statement for each in module.resolver.reaching(read))
+
+
+def _bests_of_other_parts(module: SourceModule) -> Iterator[tuple[ast.If, str]]:
+    """Yield where weights are kept by a best value that all parts of a cross validation share; each has a training of its own."""
+    for kept in module.all(ast.If):
+        parts = [each for each in module.ancestors(kept) if isinstance(each, ast.For) and _is_of_split(each)]
+        if not parts or module.loop(kept) is parts[-1] or not isinstance(kept.test, ast.Compare):
+            continue
+        if not _keeps_weights(kept) or not _trains_anew(module, parts[-1]):
+            continue
+        stores = [each for each in module.all(ast.Name) if isinstance(each.ctx, ast.Store)]
+        for best in (each for each in walk(kept.test) if isinstance(each, ast.Name)):
+            made = [each for each in stores if each.id == best.id]
+            own = [each for each in made if parts[-1] in module.ancestors(each)]
+            if own and len(own) < len(made) and all(kept in module.ancestors(each) for each in own):
+                yield (
+                    kept,
+                    f"{best.id!r} goes on from part to part: one that is harder than those before keeps no weights.",
+                )
+
+
+def _keeps_weights(kept: ast.If) -> bool:
+    return any(
+        last_part(each.func) in ("save", "state_dict", "deepcopy")
+        for each in walk(kept)
+        if isinstance(each, ast.Call)
+    )
+
+
+def _trains_anew(module: SourceModule, loop: ast.For) -> bool:
+    return any(loop in module.ancestors(made) for _, made in module.calls_matching("torch.optim."))
+
+
+def _is_of_split(loop: ast.For) -> bool:
+    calls = [each for each in walk(loop.iter) if isinstance(each, ast.Call) and each.args]
+    return any(method_of(each) == "split" for each in calls)

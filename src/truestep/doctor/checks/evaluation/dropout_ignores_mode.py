@@ -69,7 +69,6 @@ class DropoutIgnoresMode(SourceCheck):
 
     code = "EVAL001"
     words = ("dropout",)
-    shows_as = ("EVAL012",)
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report the call without it, or with a literal True, inside of a module."""

@@ -15,17 +15,12 @@ from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
-from truestep.doctor.source.frames import TOP
 from truestep.doctor.source.library_accumulators import (
-    accumulating,
     accumulators_entered,
     library_loss_divisor,
-    num_batches,
 )
 from truestep.doctor.source.loss_scaling import divides_gradients, is_scaled
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import last_part
-from truestep.doctor.source.value_origins import argument, constant, literal, value_origins
 from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -40,7 +35,7 @@ SCALED = ("SGD",)  # optimizers whose steps are as long as the gradients; Adam d
 
 
 class AccumulatedLossNotDivided(SourceCheck, Watcher):
-    """Gradients are accumulated over several batches, but the loss is not divided by their number, or twice.
+    """Gradients are accumulated over several batches, but the loss is not divided by their number.
 
     Why: k batches give the sum of their gradients, k times their mean: SGD takes steps k times as long.
 
@@ -76,7 +71,6 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
         """Report the backward of an accumulating loop in which nothing divides or weights the loss."""
         for trace in module.traces:
             for loop in trace.training_loops():
-                yield from _find_double_division(module, loop)
                 backward = _accumulating_backward(loop)
                 if (
                     backward is None
@@ -225,47 +219,6 @@ def _trainer_message_end(trainer: object, numbers: dict[str, Any]) -> str:
 def _is_loss_divided_by_library(loop: TrainingLoop, backward: TraceEvent) -> bool:
     """Tell whether a library divides the loss, or may."""
     return library_loss_divisor(execution_of(loop.trace, loop.path).contexts, backward) != 1
-
-
-def _find_double_division(module: SourceModule, loop: TrainingLoop) -> Iterator[At]:
-    """Report a loss that is divided by the length of a window, and handed to an object that divides by it."""
-    contexts = execution_of(loop.trace, loop.path).contexts
-    for backward in loop.of("backward"):
-        call, loss = backward.node, backward.receiver
-        found = (
-            accumulating(contexts, call.func, backward.context or TOP) if isinstance(call, ast.Call) else None
-        )
-        if found is None or loss is None or not (isinstance(call, ast.Call) and call.args):
-            continue
-        row, made = found
-        number = num_batches(contexts, found)
-        option = argument(made.node, None, row.option) if isinstance(made.node, ast.Call) else None
-        for by in _loss_divisors(module, loss):
-            same = last_part(by) == row.option or (
-                option is not None and ast.unparse(by) == ast.unparse(option)
-            )
-            if number != 1 and (
-                (same and constant(by) is None) or (number and literal(module, by) == number)
-            ):
-                owner = ast.unparse(call.func).rpartition(".")[0]
-                text = f"The loss is divided by {ast.unparse(by)} twice: {owner}.backward() divides it too."
-                yield At(call, text, RISK)
-
-
-def _loss_divisors(module: SourceModule, loss: ast.expr) -> Iterator[ast.expr]:
-    """Yield what a loss is divided by as a whole, where it is no sum: that may be a mean of its terms."""
-    for made in value_origins(module, loss):
-        match made:
-            case (
-                ast.BinOp(op=ast.Div(), left=whole, right=by)
-                | ast.Call(func=ast.Attribute(value=whole, attr="div" | "true_divide"), args=[by])
-            ):
-                terms = list(value_origins(module, whole))
-                if not any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Add) for each in terms):
-                    yield by
-    for each in module.inside(module.scope(loss), ast.AugAssign):
-        if isinstance(each.op, ast.Div) and ast.unparse(each.target) == ast.unparse(loss):
-            yield each.value
 
 
 def _accumulating_backward(loop: TrainingLoop) -> TraceEvent | None:

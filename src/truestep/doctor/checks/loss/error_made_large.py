@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import BUG, RISK
+from truestep.doctor.check import BUG
 from truestep.doctor.finding import Place
 from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from truestep.doctor.runtime.history import ForwardCall, OptimizerRecord, WatchHistory
     from truestep.doctor.runtime.loss_term_signs import LossDirection
-    from truestep.doctor.runtime.loss_terms import WatchedTerm
 
 STEPS = 4  # so many show the same; the loader of an example gives no more
 
@@ -51,7 +50,7 @@ class _LossTermDirection:
 
 
 class ErrorMadeLarge(Watcher):
-    """Training makes an error larger, the data less likely or the weights longer: a sign is turned round.
+    """Training makes an error larger or the data less likely: a sign is turned round.
 
     Why: such a loss falls without bound, and looks as if it were learning.
 
@@ -89,7 +88,6 @@ class ErrorMadeLarge(Watcher):
         self.num_objectives = 0  # since the last step
         self.stepped: list[OptimizerRecord] = []
         self.seen: dict[Place, list[float]] = {}  # weights with which an error was made large
-        self.sizes: dict[Place, int] = {}
 
     def on_forward(self, history: WatchHistory, forward: ForwardCall) -> None:
         """Remember whose answers a loss may hold."""
@@ -110,7 +108,6 @@ class ErrorMadeLarge(Watcher):
         )
         for root in tensors:
             terms = [each for each in history.sums.terms_of(root) if each.node is not None]
-            yield from self._check_weight_size_terms(history, terms)
             for term in terms:
                 found = loss_direction(term)
                 if found is not None:
@@ -163,18 +160,6 @@ class ErrorMadeLarge(Watcher):
                 text = f"With maximize=True training makes {_direction_text(found)}."
             evidence = {"loss": made.loss, "weight": found.weight}
             yield Observation(optimizer_at if turned else found.place, text, BUG, evidence)
-
-    def _check_weight_size_terms(self, history: WatchHistory, terms: list[WatchedTerm]) -> Observations:
-        """Report a size of weights that is taken away from the loss."""
-        from truestep.doctor.runtime.loss_term_signs import weight_of_norm_term
-
-        negative = [each for each in terms if each.weight < 0]
-        sizes = [(each, weight) for each in negative if (weight := weight_of_norm_term(each)) is not None]
-        for term, weight in sizes[:1]:
-            self.sizes[term.added_at] = self.sizes.get(term.added_at, 0) + 1
-            if self.sizes[term.added_at] == STEPS and history.optimizers_holding([weight]):
-                text = f"The size of {history.parameter_name(weight)} is taken away from the loss: training makes it larger."
-                yield Observation(term.added_at, text, RISK, {"weight": term.weight})
 
 
 def _direction_text(found: LossDirection) -> str:

@@ -1,26 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Uniform noise where a normal distribution is sampled, and other noise than was added."""
+"""Uniform noise where a normal distribution is sampled."""
 
 import ast
 import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted_name, walk
-from truestep.doctor.source.value_origins import argument, constant, value_origins
+from truestep.doctor.source.value_origins import constant, value_origins
 
 _DEVIATION = re.compile(r"(^|_)(std|stds|sigma|stdev|stddev)(_|\d|$)", re.IGNORECASE)
-_SHAPED = re.compile(r"\.(shape|size)\b")
 _TEXT = "This noise is uniform between 0 and 1, not normal: randn is meant."
 
 
 class NoiseNotNormal(SourceCheck):
-    """mean + deviation * noise is computed with torch.rand, uniform between 0 and 1; or other noise is the target.
+    """mean + deviation * noise is computed with torch.rand, uniform between 0 and 1.
 
     Why: the noise has mean 0.5 instead of 0 and a third of the deviation: the latent variable isn't the
-    one whose divergence the loss computes. Noise that is drawn anew for the target can't be told from the input.
+    one whose divergence the loss computes.
 
     Bad:
         def sample(mu, logvar):
@@ -51,8 +48,6 @@ class NoiseNotNormal(SourceCheck):
                     if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult):
                         yield from self._check_noise_product(module, each)
 
-        yield from _find_losses_against_new_noise(module)
-
     def _check_noise_product(self, module: SourceModule, product: ast.BinOp) -> Iterator[At]:
         for noise, deviation in ((product.left, product.right), (product.right, product.left)):
             if not self._is_uniform_noise(module, noise):
@@ -79,40 +74,6 @@ class NoiseNotNormal(SourceCheck):
                 if is_exp and ("0.5" in text or "/ 2" in text or "div(2" in text):
                     return True
         return False
-
-
-def _find_losses_against_new_noise(module: SourceModule) -> Iterator[At]:
-    """Report a loss against noise of the batch's shape that nothing else uses, of an input with noise of its own."""
-    for call in loss_calls(module, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
-        pair = argument(call, 0, "input"), argument(call, 1, "target")
-        for target, answer in (pair, pair[::-1]):
-            if target is None or answer is None:
-                continue
-            drawn = [each for each in value_origins(module, target) if _is_noise_of_batch_shape(module, each)]
-            readers = module.reads(dotted_name(target) or "") if isinstance(target, ast.Name) else [target]
-            shared = (
-                [each for each in readers if each is not target and drawn[0] in module.definitions(each)]
-                if drawn
-                else []
-            )
-            own = _noise_draws_in(module, answer, 4)
-            if drawn and not shared and own and drawn[0] not in own:
-                yield At(call, "The target is noise that was drawn anew: the input holds other noise.", RISK)
-
-
-def _noise_draws_in(module: SourceModule, node: ast.expr, depth: int) -> list[ast.AST]:
-    """Return the draws that go into a value, as far as names lead."""
-    found = [each for each in walk(node) if _is_noise_of_batch_shape(module, each)]
-    names = [each for each in walk(node) if isinstance(each, ast.Name)] if depth else []
-    made = [value for each in names for value in module.definitions(each) if value is not None]
-    return found + [each for value in made for each in _noise_draws_in(module, value, depth - 1)]
-
-
-def _is_noise_of_batch_shape(module: SourceModule, node: ast.AST | None) -> bool:
-    """Tell `torch.randn_like(x)` and `torch.randn(x.shape)`: a shape of literals is often a toy's whole data."""
-    name = module.qualify(node.func) if isinstance(node, ast.Call) else None
-    shaped = name == "torch.randn" and node is not None and _SHAPED.search(ast.unparse(node))
-    return name == "torch.randn_like" or bool(shaped)
 
 
 def _is_root_of_one_minus(module: SourceModule, node: ast.expr | None) -> bool:

@@ -14,11 +14,9 @@ from truestep.doctor.library.losses import loss_function_names
 from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.bootstrap_targets import (
     difference_nodes,
-    graph_nodes_behind,
-    product_table_nodes,
 )
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.runtime.loss_term_signs import operation_of_node, shape_of_node
+from truestep.doctor.runtime.loss_term_signs import shape_of_node
 from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.row_column_shapes import (
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.value_origins import WatchedOrigin
 
 _DIFFERENCES = ("sub", "rsub", "subtract")
-_PRODUCTS = ("mul", "rmul", "multiply", "div", "truediv", "true_divide", "divide")
-_OF_LAYERS = ("Addmm", "Mm", "Linear", "Convolution", "Bmm")
 _MOST = 16  # differences of one step that are kept
 # what turns outputs into predictions; labels beside labels are compared each with each by right
 _DECIDES = operations(numbers="ordered chosen index stepped")
@@ -73,8 +69,6 @@ class ShapesBroadcast(SourceCheck, Watcher):
 
     def __init__(self) -> None:
         self._sides: deque[tuple[Any, list[tuple[int, ...]], Place]] = deque(maxlen=_MOST)
-        self._products: deque[tuple[Any, Tensor, Place]] = deque(maxlen=_MOST)
-        self._rows: dict[Place, Tensor] = {}  # of the step before
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loss, or a square of a difference, of a row and a column that are both in sight."""
@@ -125,9 +119,6 @@ class ShapesBroadcast(SourceCheck, Watcher):
         if origin.operation in _DIFFERENCES and _is_square_with_graph(result) and len(given) == 2:
             shapes = [] if _is_from_same_storage(given) else [tuple(each.shape) for each in given]
             self._sides.append((result.grad_fn, shapes, origin.place))
-        elif origin.operation in _PRODUCTS and _is_square_with_graph(result) and _is_column_and_row(given):
-            row = next(each for each in given if each.ndim == 1)
-            self._products.append((result.grad_fn, row, origin.place))
 
     def on_objective(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Report `((output - target) ** 2).mean()`, written by hand, whose difference is larger than both; in any term."""
@@ -142,34 +133,11 @@ class ShapesBroadcast(SourceCheck, Watcher):
                         f"A difference broadcasts {given} to {made}: every prediction against every target."
                     )
                     yield Observation(where, text, BUG, {"prediction": given, "difference": made})
-            yield from self._check_products_in(history, tensor)
         self._sides.clear()
-        self._products.clear()
-
-    def _check_products_in(self, history: WatchHistory, tensor: Tensor) -> Observations:
-        nodes = [*product_table_nodes(tensor.grad_fn)] if self._products else []
-        for node, row, place in self._products:
-            made = shape_of_node(node)
-            if made is None or not any(each is node for each in nodes):
-                continue
-            if (
-                _is_layer_width(history, made[0])
-                and not _is_computed_by_layers(row.grad_fn)
-                and not self._has_changed_since_last_step(row, place)
-            ):
-                continue  # it may be one number a feature, where there are as many features as examples
-            text = f"A product broadcasts {(made[0], 1)} and {made[:1]} to {made}: every example against every other."
-            yield Observation(place, text, BUG, {"prediction": (made[0], 1), "product": made})
-
-    def _has_changed_since_last_step(self, row: Tensor, place: Place) -> bool:
-        """Whether the numbers are other ones than in the step before, as those of examples are."""
-        before, self._rows[place] = self._rows.get(place), row.detach().clone()
-        return before is not None and before.shape == row.shape and not bool((before == row.detach()).all())
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
-        """Forget the differences and products of the step."""
+        """Forget the differences of the step."""
         self._sides.clear()
-        self._products.clear()
 
 
 _TEXT = "(batch,) meets (batch, 1): every prediction is compared with every target."
@@ -216,28 +184,6 @@ def _is_square_with_graph(result: Any) -> bool:
     """Tell a result of (n, n) that carries a graph."""
     shape = tuple(result.shape) if getattr(result, "grad_fn", None) is not None else ()
     return len(shape) == 2 and shape[0] == shape[1] > 1
-
-
-def _is_column_and_row(given: list[Tensor]) -> bool:
-    """Tell (n, 1) and (n,), of which no side was made a column of a row on purpose, as for an outer product."""
-    if len(given) != 2 or sorted(each.ndim for each in given) != [1, 2] or _is_from_same_storage(given):
-        return False
-    row, column = sorted(given, key=lambda each: each.ndim)
-    was_row = column._base is not None and column._base.ndim == 1
-    was_row = was_row or (column.grad_fn is not None and operation_of_node(column.grad_fn) == "Unsqueeze")
-    is_parameter = row.is_leaf and row.requires_grad
-    return tuple(column.shape) == (len(row), 1) and not was_row and not is_parameter
-
-
-def _is_layer_width(history: WatchHistory, number: int) -> bool:
-    """Whether a number is the size of a layer, too."""
-    return any(number in each.shape for record in history.records.values() for each in record.parameters())
-
-
-def _is_computed_by_layers(node: Any) -> bool:
-    return node is not None and any(
-        operation_of_node(each) in _OF_LAYERS for each in graph_nodes_behind(node)
-    )
 
 
 def _is_from_same_storage(given: list[Tensor]) -> bool:

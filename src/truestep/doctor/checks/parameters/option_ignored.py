@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An option that a module takes and never uses, a transform that a data set never applies, a seed that seeds nothing."""
+"""An option that a module takes and never uses, and a transform that a data set never applies."""
 
 import ast
 import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
-from truestep.doctor.source.arguments import argument_for, parameter_names
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.live_variables import is_in_comment, names_read
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, Function, dotted_name, last_part, walk
+from truestep.doctor.source.names import Class, Function, dotted_name, walk
 from truestep.doctor.source.signatures import own_name
-from truestep.doctor.source.value_origins import argument, constant, has_star_args, literal
+from truestep.doctor.source.value_origins import argument, constant, has_star_args
 
 # options that change what is computed, whoever gives them; a size or a name may be there for others
 _MATTERS = frozenset((
@@ -35,8 +35,6 @@ _CHANGES = re.compile(
     r"(^|_)(transforms?|aug|augment\w*)(_|$)", re.IGNORECASE
 )  # what a data set applies to examples
 _PLACES = re.compile(r"(^|_)(cuda|gpus?)(_|$)")  # where a model stands, which its caller may see to
-_SEED = re.compile(r"(^|_)seed(_|$)")
-_TELLS = ("print", "append", "writerow", "str", "info")
 _SAYS_SO = re.compile(r"fixme|todo|\bnot?\b|unused|ignored", re.IGNORECASE)
 _BASES = {
     "torch.utils.data.Dataset",
@@ -48,9 +46,9 @@ _BASES = {
 
 
 class OptionIgnored(SourceCheck):
-    """A module takes an option that changes what it computes, and nothing uses it; or a data set a transform, a training a seed.
+    """A module takes an option that changes what it computes, and nothing uses it; or a data set a transform.
 
-    Why: whoever sets it trains with another loss, another net, other examples or another seed than the configuration says.
+    Why: whoever sets it trains with another loss, another net or other examples than the configuration says.
 
     Bad:
         class SmoothLoss(nn.Module):
@@ -77,7 +75,7 @@ class OptionIgnored(SourceCheck):
     """
 
     code = "PARAM038"
-    words = (*sorted(_MATTERS), "transform", "aug", "=True", "=False", "seed")
+    words = (*sorted(_MATTERS), "transform", "aug", "=True", "=False")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such parameters of __init__ that are read by nothing, or stored in what nothing reads."""
@@ -107,55 +105,6 @@ class OptionIgnored(SourceCheck):
                 text = f"{owner.name} is made with another {name}= than its default, and nothing uses it."
                 yield At(made[0], text, ADVICE if _PLACES.search(name) else RISK)
         yield from _find_unapplied_dataset_options(module)
-        yield from _find_constant_seeds(module)
-
-
-def _find_constant_seeds(module: SourceModule) -> Iterator[At]:
-    """Report `manual_seed(0)` where a function, or each round of a loop, has a seed that is written down and gets no further."""
-    for call in module.all(ast.Call):
-        is_fixed = bool(call.args) and type(literal(module, call.args[0])) is int
-        if not is_fixed or not _SEED.search(last_part(call.func).lower()):
-            continue
-        scope = module.scope(call)
-        around = [scope, *(each for each in module.all(ast.For) if each in module.ancestors(call))]
-        named = [
-            (each, name)
-            for each in around
-            for name in _parameters_or_loop_variables(each)
-            if _SEED.search(name)
-        ]
-        for home, name in named:
-            reads = [each for each in module.inside(home, ast.Name) if each.id == name and _is_load(each)]
-            if all(_is_only_logged_or_in_file_name(module, each) for each in reads):
-                text = f"{name!r} seeds nothing: every one is {ast.unparse(call)}."
-                yield At(call, text, RISK)
-
-
-def _parameters_or_loop_variables(home: ast.AST) -> list[str]:
-    """Return a function's parameters, or what a loop gives another value in each round."""
-    if isinstance(home, ast.For):
-        return [each.id for each in walk(home.target) if isinstance(each, ast.Name)]
-    return parameter_names(home) if isinstance(home, ast.FunctionDef) else []
-
-
-def _is_load(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Load)
-
-
-def _is_only_logged_or_in_file_name(module: SourceModule, read: ast.expr) -> bool:
-    """Tell what ends in a row, a line or a file's name, and is given to nothing that may seed by it."""
-    up, node, within = module.parents[read], read, False
-    while isinstance(up, ast.expr | ast.keyword):
-        if isinstance(up, ast.Call):
-            name, known = last_part(up.func), module.functions.target(up) or module.classes.named(up.func)
-            return node is not up.func and known is None and (within or name in _TELLS)
-        if not isinstance(up, (ast.Dict, ast.List, ast.Tuple, ast.JoinedStr, ast.FormattedValue)):
-            return False
-        node, up, within = up, module.parents[up], True
-    if isinstance(up, ast.Assign):
-        names = [each for target in up.targets for each in module.reads(dotted_name(target) or "")]
-        return within and all(_is_only_logged_or_in_file_name(module, each) for each in names)
-    return within and isinstance(up, (ast.Return, ast.AugAssign))
 
 
 def _find_unapplied_dataset_options(module: SourceModule) -> Iterator[At]:

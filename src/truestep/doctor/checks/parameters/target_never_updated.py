@@ -6,24 +6,20 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
-from truestep.doctor.source.averages import AVERAGED, WeightMixture, weight_mixtures
 from truestep.doctor.source.live_variables import reads_followed
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted_name, method_of, walk
+from truestep.doctor.source.names import dotted_name, method_of
 from truestep.doctor.source.training_actions import FOLLOW
-from truestep.doctor.source.value_origins import is_call_of
 
 _NAME = re.compile(r"(^|_)(target|ema)(_|$)|^(target|ema)(net|model)?$", re.IGNORECASE)
+_AVERAGED = "torch.optim.swa_utils.AveragedModel"
 _QUIET = ("eval", "train", "requires_grad_", "to", "cuda")
-_MOST = 0.9  # a share of the trained weights that was meant for the average's own
 
 
 class TargetNeverUpdated(SourceCheck):
-    """A target or EMA network is copied once and never updated, is the trained network itself, or is an average that nothing uses.
+    """A target or EMA network is copied once and never updated, or is an average that nothing uses.
 
-    Why: the targets come from the untrained copy for ever. Where the average is written the wrong way round,
-    it also pulls the trained network back to the copy. Two names of one network are no copy: its targets move
-    with each step.
+    Why: the targets come from the untrained copy for ever.
 
     Bad:
         target_net = copy.deepcopy(net)  # here
@@ -40,8 +36,7 @@ class TargetNeverUpdated(SourceCheck):
             opt.step()
             target_net.load_state_dict(net.state_dict())
 
-    Fix: load_state_dict every so many steps, or lerp_ each parameter towards the trained one. Make the copy by
-    copy.deepcopy(net).
+    Fix: load_state_dict every so many steps, or lerp_ each parameter towards the trained one.
 
     Evidence: the plain form of row 66 of docs/mistakes.md; bed B: 0 true, 2 debatable, 0 false.
     """
@@ -51,7 +46,7 @@ class TargetNeverUpdated(SourceCheck):
     words = ("target", "ema", "AveragedModel")
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a copy so named that a training loop applies and nothing changes, and a second name that is taken for a copy."""
+        """Report a copy so named that a training loop applies and nothing changes, and an average that nothing uses."""
         named = [
             (statement, name)
             for statement in module.all(ast.Assign)
@@ -60,47 +55,15 @@ class TargetNeverUpdated(SourceCheck):
         ]
         for statement, name in named:
             others = [each for each, other in named if other == name and each is not statement]
-            if _is_alias_taken_for_copy(module, statement, name, others):
-                text = f"{name!r} is {ast.unparse(statement.value)!r} itself, and no copy: both names are of one network."
-                yield At(statement, text)
             if not isinstance(statement.value, ast.Call) or _is_remade_in_loop(module, [statement, *others]):
                 continue
             uses = [use for each in module.reads(name) for use in reads_followed(module, each)]
             is_deep = module.qualify(statement.value.func) == "copy.deepcopy"
             first = [each for each in uses if _is_initial_copy(module, each)]
             uses = [each for each in uses if each not in first]
-            mixed = _mixtures_into_other_network(module, name)
-            uses = [
-                each
-                for each in uses
-                if not any(_is_in_loop_writing_weights(module, each, one.node) for one in mixed)
-            ]
             if (is_deep or first) and _only_applied(module, uses) and not _is_loaded_elsewhere(module, name):
-                yield At(statement, _never_updated_message(name, mixed), RISK if mixed else QUESTION)
-        yield from _find_too_fast_averages(module)
+                yield At(statement, f"{name!r} is applied, and nothing ever updates it.", QUESTION)
         yield from _averages_that_nothing_uses(module)
-
-
-def _is_alias_taken_for_copy(
-    module: SourceModule, statement: ast.Assign, name: str, others: list[ast.Assign]
-) -> bool:
-    """Tell `target = net` where the weights of one are then put into the other, or where it stands for a new copy."""
-    network = statement.value
-    if not isinstance(network, ast.Name | ast.Attribute) or module.kind(network) not in ("module", "ddp"):
-        return False
-    if module.loop(statement) is not None and any(isinstance(each.value, ast.Call) for each in others):
-        return True
-    source = ast.unparse(network)
-    for call in module.all(ast.Call):
-        given = " ".join(map(ast.unparse, call.args))
-        is_copied = ast.unparse(call.func) == f"{name}.load_state_dict" and f"{source}.state_dict()" in given
-        together = ast.unparse(call.func) == "zip" and all(
-            re.search(rf"(?<![\w.]){re.escape(each)}\.(named_)?parameters\(", given)
-            for each in (name, source)
-        )
-        if is_copied or together:
-            return True
-    return False
 
 
 def _is_remade_in_loop(module: SourceModule, statements: list[ast.Assign]) -> bool:
@@ -108,23 +71,9 @@ def _is_remade_in_loop(module: SourceModule, statements: list[ast.Assign]) -> bo
     return len(statements) > 1 and any(module.loop(each) is not None for each in statements)
 
 
-def _find_too_fast_averages(module: SourceModule) -> Iterator[At]:
-    """Report an average so named that is made of the trained weights but for a small rest."""
-    for each in weight_mixtures(module):
-        parts = {
-            each.into.name,
-            each.into.model or "",
-            *(dotted_name(part) or "" for part in walk(each.node)),
-        }
-        named = any(map(_NAME.search, ".".join(parts).split("."))) or is_call_of(module, each.node, AVERAGED)
-        if named and each.into.model != each.of.model and each.share is not None and _MOST <= each.share < 1:
-            text = f"{each.share:g} of {each.of.name!r} is written into {each.into.name!r}: it is almost the trained network."
-            yield At(each.node, text, RISK)
-
-
 def _averages_that_nothing_uses(module: SourceModule) -> Iterator[At]:
     """Report an average that is updated and otherwise only made ready: nothing evaluates, saves or gives it on."""
-    for call in module.calls(AVERAGED):
+    for call in module.calls(_AVERAGED):
         statement = module.statement(call)
         name = dotted_name(statement.targets[0]) if isinstance(statement, ast.Assign) else None
         if name is None:
@@ -141,32 +90,10 @@ def _averages_that_nothing_uses(module: SourceModule) -> Iterator[At]:
             )
 
 
-def _mixtures_into_other_network(module: SourceModule, name: str) -> list[WeightMixture]:
-    """Return where a network's weights are written into another one's; nothing where it follows that."""
-    found = [each for each in weight_mixtures(module) if name in (each.into.model, each.of.model)]
-    found = [each for each in found if each.into.model is not None]
-    return [] if any(each.into.model == name for each in found) else found
-
-
 def _is_loaded_elsewhere(module: SourceModule, name: str) -> bool:
     """Tell `agents[k].target_net.load_state_dict(...)` of a class's own network."""
     others = [each for each in module.read_under(name.rpartition(".")[2]) if dotted_name(each) != name]
     return any(_accessed_attribute(module, each) == "load_state_dict" for each in others)
-
-
-def _is_in_loop_writing_weights(module: SourceModule, use: ast.expr, written: ast.expr) -> bool:
-    """Tell what a loop goes through in which weights are written, or what they are written by."""
-    loop = module.enclosing(use, ast.For)
-    return written in module.ancestors(use) or (
-        loop is not None and use in walk(loop.iter) and loop in module.ancestors(written)
-    )
-
-
-def _never_updated_message(name: str, mixed: list[WeightMixture]) -> str:
-    text = f"{name!r} is applied, and nothing ever updates it"
-    if mixed:
-        text += f": line {mixed[0].node.lineno} reads it, and writes into the network that is trained"
-    return f"{text}."
 
 
 def _only_applied(module: SourceModule, uses: list[ast.expr]) -> bool:

@@ -7,9 +7,8 @@ from typing import Any
 
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Binding
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, node_text, replace_node
-from truestep.doctor.source.value_origins import constant, literal
+from truestep.doctor.source.value_origins import constant
 
 
 class ConditionWithOneAnswer(SourceCheck):
@@ -63,8 +62,6 @@ class ConditionWithOneAnswer(SourceCheck):
                     compare, f"A list is no part of {text}: what is looked for stands to the left of `in`."
                 )
 
-        yield from _find_counters_never_increased(module)
-
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask whether the value is among all of them."""
         if isinstance(node, ast.Compare):
@@ -105,26 +102,3 @@ def _is_last_branch_of_known_values(module: SourceModule, node: ast.BoolOp) -> b
             asked[first in module.ancestors(each)].add(constant(each.comparators[0]))
     own = {constant(each) for each in node.values if _is_nonempty_string(each)}
     return own <= asked[False] <= asked[True] | own
-
-
-def _find_counters_never_increased(module: SourceModule) -> Iterator[At]:
-    """Report `if waited >= 5: break` of a loop in which `waited` is set back and never grows."""
-    for test in [each for each in module.all(ast.If) if isinstance(each.body[-1], ast.Break)]:
-        match test.test:
-            case ast.Compare(left=ast.Name() as left, ops=[ast.Gt() | ast.GtE()], comparators=[limit]):
-                bindings, loop = module.names.bindings(left), module.loop(test)
-                numbers = [_assigned_integer(each) for each in bindings if loop is not None]
-                known = [each for each in numbers if each is not None]
-                is_set_back = any(loop is above for each in bindings for above in module.ancestors(each.node))
-                least = literal(module, limit)
-                if is_set_back and len(known) == len(numbers) > 1 and (least is None or least > max(known)):
-                    text = f"{left.id!r} is {max(known)} at most, since nothing counts it up: the loop is never left here."
-                    yield At(test.test, text)
-
-
-def _assigned_integer(binding: Binding) -> int | None:
-    """Return the number that a binding writes out, as in `waited = 0` and `waited =+ 1`."""
-    match binding.value:
-        case ast.Constant(value=int(number)) | ast.UnaryOp(operand=ast.Constant(value=int(number))):
-            return number if binding.how == "assign" else None
-    return None

@@ -27,14 +27,11 @@ _KNOWN = ("torch", "numpy", "pandas", "tensorflow")  # whose methods of these na
 _REDUCED = operations(numbers="averaged reduced")
 _NOT_OF_OPERATIONS = frozenset(("KeyboardInterrupt", "SystemExit", "GeneratorExit", "StopIteration"))
 _NOTED = 4  # values that a page shows and drops
-_REORDERS = ("sort", "reverse")
-_NEW_TENSORS = {f"torch.{each}" for each in operations(numbers="filled drawn", shape="sized like")}
-_NEW_LISTS = ("list", "sorted", "arange", "copy", "deepcopy", "tolist", "range", "keys")
 _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
 
 
 class ResultThrownAway(SourceCheck):
-    """A new value is computed in a line of its own, or a tensor is filled, and nothing takes it; or a step is named and not called.
+    """A new value is computed in a line of its own, and nothing takes it; or a step is named and not called.
 
     Why: the operation changes nothing where it stands: what follows goes on with the old value.
 
@@ -64,8 +61,6 @@ class ResultThrownAway(SourceCheck):
         """Report statements that are a pure operation, a comparison or a layer's output, and no more."""
         if not module.program.answer(mentions_torch):
             return
-        yield from _find_unused_reorderings(module)
-        yield from _find_filled_unread_tensors(module)
         notes = _display_lines_of_notes(module)
         for statement in module.all(ast.Expr):
             value = statement.value
@@ -113,80 +108,6 @@ def _is_uncalled_training_method(module: SourceModule, method: ast.Attribute) ->
 
 
 _STEPS_OF_TRAINING = (BACKWARD, CLEAR, STEP, SCHEDULE, EVALUATE, TRAIN)
-
-
-def _find_unused_reorderings(module: SourceModule) -> Iterator[At]:
-    """Report lists that are put in another order for nothing."""
-    for call in module.method_calls("shuffle", *_REORDERS):
-        if (name := _name_of_reordered_unused_list(module, call)) is not None:
-            text = (
-                f"{name!r} gets another order here, and nothing reads it: what follows keeps its own order."
-            )
-            yield At(module.statement(call), text, RISK)
-
-
-def _name_of_reordered_unused_list(module: SourceModule, call: ast.Call) -> str | None:
-    """Return the name of a list that is shuffled or sorted where it is, was made for that alone, and is read by nothing else."""
-    own = isinstance(call.func, ast.Attribute) and call.func.attr in _REORDERS and not call.args
-    place = call.func.value if own and isinstance(call.func, ast.Attribute) else None
-    if last_part(call.func) == "shuffle" and call.args:
-        place = call.args[0]
-    scope = module.scope(call)
-    if not isinstance(place, ast.Name) or (isinstance(scope, ast.Module) and len(module.program.linked) > 1):
-        return None
-    named = [each for each in module.inside(scope, ast.Name) if each.id == place.id]
-    stores = [module.parents[each] for each in named if not isinstance(each.ctx, ast.Load)]
-    is_made = bool(stores) and all(
-        isinstance(each, ast.Assign) and _is_new_list(module, each.value) for each in stores
-    )
-    return place.id if is_made and len(named) - len(stores) == 1 else None
-
-
-def _find_filled_unread_tensors(module: SourceModule) -> Iterator[At]:
-    """Report tensors that a function makes, writes to and reads in no line."""
-    for scope in module.named_functions:
-        named: dict[str, list[ast.Name]] = {}
-        for each in module.inside(scope, ast.Name):
-            named.setdefault(each.id, []).append(each)
-        for name, uses in named.items():
-            made = [module.parents[each] for each in uses if not isinstance(each.ctx, ast.Load)]
-            if not all(isinstance(each, ast.Assign) and _is_new_tensor(module, each.value) for each in made):
-                continue
-            written = [each for each in uses if isinstance(each.ctx, ast.Load)]
-            if made and written and all(_is_written_to(module, each) for each in written):
-                text = f"{name!r} is written to here, and nothing reads it. What was it meant for?"
-                yield At(module.statement(written[0]), text, QUESTION)
-
-
-def _is_new_tensor(module: SourceModule, value: ast.expr) -> bool:
-    """Tell a tensor that is made without the numbers of another one: `torch.zeros(8, 3).to(device)`."""
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        if (module.qualify(value.func) or "") in _NEW_TENSORS:
-            return True
-        value = value.func.value
-    return False
-
-
-def _is_written_to(module: SourceModule, name: ast.Name) -> bool:
-    """Tell `labels[i] = 1` and `labels.fill_(1)` as statements."""
-    above = module.parents[name]
-    if isinstance(above, ast.Subscript) and above.value is name:
-        return isinstance(above.ctx, ast.Store) and isinstance(module.parents[above], ast.Assign)
-    call = module.parents[above]
-    is_in_place = isinstance(above, ast.Attribute) and above.attr.endswith("_") and isinstance(call, ast.Call)
-    return is_in_place and isinstance(module.parents[call], ast.Expr)
-
-
-def _is_new_list(module: SourceModule, value: ast.expr) -> bool:
-    """Tell a list or an array that nobody else holds."""
-    if isinstance(value, (ast.ListComp, ast.List)):
-        return True
-    if isinstance(value, ast.Subscript):
-        return isinstance(value.slice, ast.Slice)
-    name = last_part(value.func) if isinstance(value, ast.Call) else None
-    return name in _NEW_LISTS or (
-        isinstance(value, ast.Call) and (module.qualify(value.func) or "") == "numpy.array"
-    )
 
 
 def _severity(module: SourceModule, statement: ast.Expr, call: ast.Call, notes: list[ast.Expr]) -> Severity:
