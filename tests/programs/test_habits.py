@@ -22,7 +22,7 @@ from programs.draws import (
 from programs.habits import HERE, LISTS, MAX_LINES, SLOTS, all_habits, named, slots
 from programs.laws import LAWS
 
-MAX_ALL_LINES = 4000
+MAX_ALL_LINES = 4500
 WORDS = {
     *("slot", "plainest", "is", "without", "owner", "module", "package", "like", "with engine", "volatile"),
     *("plain rounds", "plain within", "losses within", "not under", "only plainest", "seldom"),
@@ -48,7 +48,7 @@ def lines_of(habit) -> int:
     return len((HERE / habit.list / f"{habit.name}.txt").read_text("utf-8").splitlines())
 
 
-def test_a_habit_is_short_and_all_are_under_4000_lines():
+def test_a_habit_is_short_and_all_are_under_4500_lines():
     long = [habit.name for habit in all_habits() if lines_of(habit) > MAX_LINES]
     assert long == []
     assert sum(map(lines_of, all_habits())) < MAX_ALL_LINES
