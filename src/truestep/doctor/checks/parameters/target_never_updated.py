@@ -9,7 +9,7 @@ from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.averages import AVERAGED, WeightMixture, weight_mixtures
 from truestep.doctor.source.live_variables import reads_followed
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted_name, method_of, walk
+from truestep.doctor.source.names import dotted_name, method_of, receiver_of, walk
 from truestep.doctor.source.training_actions import FOLLOW
 from truestep.doctor.source.value_origins import is_call_of
 
@@ -66,7 +66,7 @@ class TargetNeverUpdated(SourceCheck):
             if not isinstance(statement.value, ast.Call) or _is_remade_in_loop(module, [statement, *others]):
                 continue
             uses = [use for each in module.reads(name) for use in reads_followed(module, each)]
-            is_deep = module.qualify(statement.value.func) == "copy.deepcopy"
+            is_deep = module.qualify(_made_ready(statement.value).func) == "copy.deepcopy"
             first = [each for each in uses if _is_initial_copy(module, each)]
             uses = [each for each in uses if each not in first]
             mixed = _mixtures_into_other_network(module, name)
@@ -101,6 +101,13 @@ def _is_alias_taken_for_copy(
         if is_copied or together:
             return True
     return False
+
+
+def _made_ready(call: ast.Call) -> ast.Call:
+    """Return `copy.deepcopy(net)` of `copy.deepcopy(net).eval().requires_grad_(False)`."""
+    while method_of(call) in _QUIET and isinstance(receiver := receiver_of(call), ast.Call):
+        call = receiver
+    return call
 
 
 def _is_remade_in_loop(module: SourceModule, statements: list[ast.Assign]) -> bool:
