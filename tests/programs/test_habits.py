@@ -108,9 +108,9 @@ def test_what_is_built_becomes_attributes_where_no_function_has_it_as_a_paramete
     assert "out = model(x)" in text  # the loss takes the model as a parameter
 
 
-def test_every_habit_is_drawn_in_a_hundredth_of_programs_and_every_pair_of_two_lists_in_10000():
+def test_every_habit_is_in_a_hundred_programs_and_every_pair_of_two_lists_in_one_of_12000():
     drawn = dict.fromkeys(all_habits(), 0)  # the numbers of the programs that have it, each as a bit
-    for number in range(10_000):
+    for number in range(draws.DRAWS):
         for habit in drawn_program(number).habits:
             drawn[habit] |= 1 << number
     rare = {habit.name: found for habit in drawn if (found := drawn[habit].bit_count()) < 100}

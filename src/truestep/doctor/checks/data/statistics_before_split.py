@@ -195,7 +195,7 @@ def _names_computed_from(module: SourceModule, name: str) -> list[str]:
         target
         for each in module.all(ast.Assign)
         if _is_arithmetic_or_tensor(module, each.value) and (target := dotted_name(each.targets[0]))
-        if any(isinstance(node, ast.Name) and node.id == name for node in walk(each.value))
+        if any(dotted_name(node) == name for node in walk(each.value))
     ]
 
 
@@ -263,7 +263,9 @@ def _split_index_names(module: SourceModule) -> Iterator[tuple[str, str]]:
     for parts in halves.values():
         firsts = [name for bounds, name in parts.items() if bounds.startswith(":")]
         others = [name for bounds, name in parts.items() if not bounds.startswith(":")]
-        yield from (pair for pair in product(firsts, others) if any(map(_HELD_OUT.search, pair)))
+        for pair in product(firsts, others):
+            if any(_HELD_OUT.search(name.rpartition(".")[2]) for name in pair):
+                yield pair
 
 
 def _all_target_value_pairs(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr]]:
