@@ -59,10 +59,9 @@ class Program:
         helper = shape.pieces.get("helper", "")
         parts |= {"imports": imports, "defined": ", ".join([*defined(parts["definitions"]), helper])}
         found = {}
-        for name in shape.pieces:
-            if name.startswith("file "):
-                text = text_of(self.habits, name, (given or {}) | parts)
-                found[name.removeprefix("file ")] = text.strip("\n") + "\n"
+        for name in (name for habit in self.habits for name in habit.pieces if name.startswith("file ")):
+            text = text_of(self.habits, name, (given or {}) | parts)
+            found[name.removeprefix("file ")] = text.strip("\n") + "\n"
         return found
 
 

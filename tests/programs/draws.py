@@ -2,7 +2,7 @@
 """Draws of habits, one for each slot, so that every two of them can stand in one program.
 
 A draw has a number, which names its program for as long as its habits are what they are. Every pair of habits of different lists
-that chance would seldom make stands at the beginning of one of 10,000 draws, so that no habit is rare; the other slots are filled
+that chance would seldom make stands at the beginning of one of 12,000 draws, so that no habit is rare; the other slots are filled
 around them by chance.
 """
 
@@ -18,7 +18,7 @@ from programs.laws import LAWS, LIKE, OF_THE_ENGINE, WITH, under
 from programs.laws.running import refusals
 
 ENGINES = ("plain", "truestep", "truestep_with_block", "truestep_by_steps")  # to these every law can be held
-DRAWS = 10_000  # that have every pair of two lists
+DRAWS = 12_000  # that have every pair of two lists
 MOST_BEGUN = 10  # habits that a draw begins with
 OFTEN = 300  # choices of two slots: chance makes each of so many pairs some thirty times in all draws
 COMMON = 0.75  # a habit that goes with so many of all has pairs enough to share a draw between two

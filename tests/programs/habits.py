@@ -35,6 +35,7 @@ FRAME = {
     "from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset",
     "top": "{{imports}}\n\n{{definitions}}",
     "whole": "{{build}}\n{{train}}\n{{finish}}",
+    "each batch": "batch",
     "iterated": "loader",
     "batches": "run.batches(loader)",
     "epochs": "range(2)",
@@ -42,8 +43,9 @@ FRAME = {
     "saves": "{{law saves}}",
     "run with truestep": '{{setup}}\nrun = ts.Run("run", seed=1, progress=False{{config}}{{own watch}}'
     "{{saves}}{{run options}}{{law options}})\ntorch.manual_seed(1)\n{{data}}",
-    "loop with truestep": "for epoch in run.epochs(2):\n    {{epoch noted}}\n    {{epoch start}}\n    for batch in {{batches}}:\n"
-    "        {{batch noted}}\n        {{update}}\n        {{loss noted}}\n        {{after update}}\n        {{law stops}}\n"
+    "loop with truestep": "for epoch in run.epochs(2):\n    {{epoch noted}}\n    {{epoch start}}\n"
+    "    for {{each batch}} in {{batches}}:\n        {{batch noted}}\n        {{update}}\n"
+    "        {{loss noted}}\n        {{after update}}\n        {{law stops}}\n"
     "    {{epoch end}}",
     "learner with truestep": "{{model}}\n{{around}}\n"
     'model = run.learner(model, lambda p: {{optimizer}}{{learner options}}{{split}}, name="model")\n'

@@ -25,7 +25,7 @@ SHARED = {
     "x",
     "y",
 }
-SHARED |= {"out", "values"}
+SHARED |= {"out", "values", "given"}  # the last is written where a piece names another one
 OWN_SCOPE = (
     ast.FunctionDef,
     ast.ClassDef,

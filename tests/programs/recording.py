@@ -87,6 +87,10 @@ class LateBatches:
         while self.batches and self.batches[0][0] == epoch:
             yield self.batches.pop(0)[1]
 
+    def __len__(self):
+        self.load()
+        return sum(epoch == self.batches[0][0] for epoch, _ in self.batches)
+
     def same_stream(self):
         """Set the streams to where they stood at this call of a loss."""
         self.load()

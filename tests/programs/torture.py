@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m programs.torture SLICE`: hold three laws over each program of a slice of draws, and keep a tally of all slices.
 
-Slice 3 is of the programs 600 to 799; the first fifty slices hold every pair of habits. A slice ends when its draws or its minutes
+Slice 3 is of the programs 600 to 799; the first sixty slices hold every pair of habits. A slice ends when its draws or its minutes
 are over. What broke a law is shrunk to the fewest habits that still do, and printed. The tally (build/programs.json) counts, for
 each law and habit, how many programs ran, were refused, and failed; each slice counts once. `python -m programs.tally` adds its
 slices to those that are kept in tally.txt.

@@ -25,7 +25,7 @@ def find_sample_generators(root: Any) -> dict[str, SampleGenerator]:
     """Return the generators that can be reached from `root`, by what one writes to reach each.
 
     Looks through attributes, slots, lists, dicts, partial functions, closures, and the module variables
-    that the methods of an object mention.
+    that the methods of an object mention, with those attributes of these that they mention.
     """
     found: dict[str, SampleGenerator] = {}
     seen = {id(random._inst), id(np.random.mtrand._rand), id(torch.default_generator)}
@@ -87,8 +87,16 @@ def _children_of_function(name: str, function: types.FunctionType) -> Iterator[t
     for code in _nested_codes(function.__code__):
         for variable in code.co_names:
             part = function.__globals__.get(variable)
-            if sample_generator_of(part) is not None:
-                yield f"{function.__module__}.{variable}", part
+            named = {f"{function.__module__}.{variable}": part, **_mentioned_attributes(part, variable, code)}
+            yield from ((name, each) for name, each in named.items() if sample_generator_of(each) is not None)
+
+
+def _mentioned_attributes(value: Any, name: str, code: types.CodeType) -> dict[str, Any]:
+    """Return what a module variable holds under names that the same code mentions: `job.rng` where it reads `job` and `rng`."""
+    held = getattr(value, "__dict__", None)
+    if not isinstance(held, Mapping):
+        return {}
+    return {f"{name}.{each}": held[each] for each in code.co_names if each in held}
 
 
 def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -10,7 +10,7 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.batch_counts import LOADER, RUN
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import last_part, walk
+from truestep.doctor.source.names import Function, last_part, walk
 from truestep.doctor.source.value_origins import argument, has_star_args, literal
 
 _SEEDS = ("numpy.random.seed", "random.seed")
@@ -106,7 +106,7 @@ def _same_seeds_in_each_epoch(module: SourceModule) -> Iterator[At]:
     for call in module.calls(LOADER):
         init = argument(call, 9, "worker_init_fn")
         stays, workers = argument(call, None, "persistent_workers"), argument(call, 5, "num_workers")
-        function = module.functions.named(init) if init is not None else None
+        function = _function_for_workers(module, init) if init is not None else None
         if (
             init is None
             or function is None
@@ -121,6 +121,24 @@ def _same_seeds_in_each_epoch(module: SourceModule) -> Iterator[At]:
         if seeds and not any(map(_VARIES.search, used)) and _draws_by_seeded_generator(module, call, seeds):
             text = f"Line {seeds[0].lineno} gives the new workers of each epoch the same seeds: they draw the same numbers again."
             yield At(init, text, RISK)
+
+
+def _function_for_workers(module: SourceModule, init: ast.expr) -> Function | None:
+    """Return what each worker calls: a function, or the `__call__` of an object, unless the loop may change what that reads."""
+    owner = module.classes.of(init)
+    method = module.classes.method(owner, "__call__")
+    if method is None:
+        return module.functions.named(init)
+    home = module.home(method)
+    used = {each.attr for each in home.inside(method, ast.Attribute)}
+    stored = (each for file in module.program.linked for each in file.all(ast.Attribute))
+    is_changed = any(
+        each.attr in used
+        and isinstance(each.ctx, ast.Store)
+        and getattr(module.home(each).scope(each), "name", "") != "__init__"
+        for each in stored
+    )
+    return None if is_changed or module.loop(init) is not None else method
 
 
 def _draws_by_seeded_generator(module: SourceModule, loader: ast.Call, seeds: list[ast.Call]) -> bool:

@@ -195,7 +195,7 @@ def _names_computed_from(module: SourceModule, name: str) -> list[str]:
         target
         for each in module.all(ast.Assign)
         if _is_arithmetic_or_tensor(module, each.value) and (target := dotted_name(each.targets[0]))
-        if any(isinstance(node, ast.Name) and node.id == name for node in walk(each.value))
+        if any(dotted_name(node) == name for node in walk(each.value))
     ]
 
 
@@ -216,9 +216,9 @@ def _is_name_split_in_two(module: SourceModule, name: str) -> bool:
     if any(_table_with_all_rows(module, each) == name for split in splits for each in split.args):
         return True
     taken = {
-        each.slice.id
+        rows
         for each in module.all(ast.Subscript)
-        if isinstance(each.slice, ast.Name) and dotted_name(each.value) == name
+        if (rows := dotted_name(each.slice)) is not None and dotted_name(each.value) == name
     }
     taken |= {
         rows for part in _split_index_names(module) for rows in part if _takes_rows_of(module, rows, name)
@@ -257,16 +257,15 @@ def _split_index_names(module: SourceModule) -> Iterator[tuple[str, str]]:
     """Yield the names of `tr, va, te = idx[:n], idx[n:m], idx[m:]`, two by two, one of which is held out."""
     halves: dict[str, dict[str, str]] = {}
     for target, cut in _all_target_value_pairs(module):
-        if (
-            isinstance(target, ast.Name)
-            and isinstance(cut, ast.Subscript)
-            and isinstance(cut.slice, ast.Slice)
-        ):
-            halves.setdefault(ast.unparse(cut.value), {})[ast.unparse(cut.slice)] = target.id
+        part = dotted_name(target)
+        if part is not None and isinstance(cut, ast.Subscript) and isinstance(cut.slice, ast.Slice):
+            halves.setdefault(ast.unparse(cut.value), {})[ast.unparse(cut.slice)] = part
     for parts in halves.values():
         firsts = [name for bounds, name in parts.items() if bounds.startswith(":")]
         others = [name for bounds, name in parts.items() if not bounds.startswith(":")]
-        yield from (pair for pair in product(firsts, others) if any(map(_HELD_OUT.search, pair)))
+        for pair in product(firsts, others):
+            if any(_HELD_OUT.search(name.rpartition(".")[2]) for name in pair):
+                yield pair
 
 
 def _all_target_value_pairs(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr]]:

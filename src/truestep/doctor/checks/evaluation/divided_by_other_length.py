@@ -12,7 +12,7 @@ from truestep.doctor.source.batch_counts import LOADER, loader_tensors, num_rows
 from truestep.doctor.source.integer_values import whole_number
 from truestep.doctor.source.losses import loss_calls, loss_layer_constructor, loss_reduction
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted_name, last_part, method_of, receiver_of
+from truestep.doctor.source.names import Function, dotted_name, given_to, last_part, method_of, receiver_of
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.value_origins import (
     argument,
@@ -152,8 +152,9 @@ def _gives_mean_and_size(
     module: SourceModule, function: ast.FunctionDef, call: ast.Call, value: str, number: str
 ) -> bool:
     given, size = argument_for(function, call, value), argument_for(function, call, number)
-    home = module.home(call)
-    means = {each for each in loss_calls(home) if _is_mean_loss(home, each)}
+    home, files = module.home(call), module.program.linked
+    means = {each for file in files for each in loss_calls(file) if _is_mean_loss(file, each)}
+    means |= {each for file in files for each in file.method_calls("mean") if not given_to(each)}  # over all
     sized = size is not None and bool(_ROWS.search(ast.unparse(resolve_expression(home, size) or size)))
     return sized and given is not None and _is_combination_of_means(home, means, _unwrap_number(given))
 

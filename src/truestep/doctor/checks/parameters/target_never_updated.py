@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.live_variables import reads_followed
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted_name, method_of
+from truestep.doctor.source.names import dotted_name, method_of, receiver_of
 from truestep.doctor.source.training_actions import FOLLOW
 
 _NAME = re.compile(r"(^|_)(target|ema)(_|$)|^(target|ema)(net|model)?$", re.IGNORECASE)
@@ -58,12 +58,19 @@ class TargetNeverUpdated(SourceCheck):
             if not isinstance(statement.value, ast.Call) or _is_remade_in_loop(module, [statement, *others]):
                 continue
             uses = [use for each in module.reads(name) for use in reads_followed(module, each)]
-            is_deep = module.qualify(statement.value.func) == "copy.deepcopy"
+            is_deep = module.qualify(_made_ready(statement.value).func) == "copy.deepcopy"
             first = [each for each in uses if _is_initial_copy(module, each)]
             uses = [each for each in uses if each not in first]
             if (is_deep or first) and _only_applied(module, uses) and not _is_loaded_elsewhere(module, name):
                 yield At(statement, f"{name!r} is applied, and nothing ever updates it.", QUESTION)
         yield from _averages_that_nothing_uses(module)
+
+
+def _made_ready(call: ast.Call) -> ast.Call:
+    """Return `copy.deepcopy(net)` of `copy.deepcopy(net).eval().requires_grad_(False)`."""
+    while method_of(call) in _QUIET and isinstance(receiver := receiver_of(call), ast.Call):
+        call = receiver
+    return call
 
 
 def _is_remade_in_loop(module: SourceModule, statements: list[ast.Assign]) -> bool:
