@@ -120,13 +120,17 @@ def test_an_object_that_seeds_workers_alike_in_each_epoch_is_told(seed, moved, c
 
 
 @pytest.mark.parametrize(
-    "parts", ["train_index, self.valid_index", "train, self.test", "rows_fit, self.rows_val", "fit, self.held"]
+    "parts",
+    ["train_index, self.valid_index", "train, self.test", "rows_fit, self.rows_val", "fit, self.held"],
 )
 @pytest.mark.parametrize(
     ("scaled", "count"),
     [
         ("self.x = (self.x - self.x.mean(0)) / self.x.std(0)", 1),
-        ("self.mean, self.std = self.x.mean(0), self.x.std(0)\n        self.x = (self.x - self.mean) / self.std", 1),
+        (
+            "self.mean, self.std = self.x.mean(0), self.x.std(0)\n        self.x = (self.x - self.mean) / self.std",
+            1,
+        ),
         ("self.x = (self.x - self.x[self.FIRST].mean(0)) / self.x[self.FIRST].std(0)", 0),
         ("self.x = (self.x - self.x.mean(1, keepdim=True)) / self.x.std(1, keepdim=True)", 0),
     ],
