@@ -145,3 +145,8 @@ def align_passages(passages: list[ProbePassage], output: int = 0) -> list[tuple[
         if id(steps[0]) in wanted:
             found.append((steps[0], [each.value for each in steps]))
     return found if base.is_whole and others else []
+
+
+def memory_identity(tensor: Tensor) -> int:
+    """Return what tells whether two tensors are forms of one."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
