@@ -55,6 +55,13 @@ def line_of_user_code(trace: TracebackType | None = None) -> str | None:
     return next((f"{path}:{line}" for path, line in found if not is_library_file(path)), None)
 
 
+def running_user_frames() -> list[FrameType]:
+    """Return the frames of the user's own code that run now, innermost first."""
+    return [
+        frame for frame, _ in walk_stack(sys._getframe(1)) if not is_library_file(frame.f_code.co_filename)
+    ]
+
+
 def running_user_lines() -> list[tuple[CodeType, int]]:
     """Return the code of the user's that runs now, with its lines, innermost first."""
     lines = walk_stack(sys._getframe(1))

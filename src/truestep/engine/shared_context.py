@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -22,8 +22,8 @@ from truestep.engine.strategies import RankStrategy, SingleProcess
 from truestep.engine.update_keys import UpdateKeys
 
 
-class UpdateObserver(Protocol):
-    """What the engine tells whoever runs it; a run connects itself here."""
+class UpdateObserver:
+    """What the engine tells whoever runs it; a run connects itself here. This one, of learners without a run, does nothing."""
 
     def starting(self, *, updates: bool = False) -> None:
         """Something is about to be computed, or updated: what is to be restored must be in place now."""
@@ -36,29 +36,10 @@ class UpdateObserver(Protocol):
 
     def wants_to_stop(self) -> bool:
         """Whether an evaluation should be left between two of its batches; it is done again after a resume."""
-
-    def stop(self) -> None:
-        """An evaluation was left because of `wants_to_stop`; everything is in its place again."""
-
-
-class UnobservedUpdates:
-    """An observer that does nothing."""
-
-    def starting(self, *, updates: bool = False) -> None:
-        """Do nothing."""
-
-    def updated(self, learner: LearnerParts, update: Update) -> None:
-        """Do nothing."""
-
-    def failed(self, error: Exception) -> None:
-        """Do nothing."""
-
-    def wants_to_stop(self) -> bool:
-        """Never."""
         return False
 
     def stop(self) -> None:
-        """Do nothing."""
+        """An evaluation was left because of `wants_to_stop`; everything is in its place again."""
 
 
 @dataclass
@@ -72,7 +53,7 @@ class LearnerContext:
     """The processes that train together; None where this one is alone."""
     strategy: RankStrategy = field(default_factory=SingleProcess)
     nonfinite: NonFinite = "raise"
-    observer: UpdateObserver = field(default_factory=UnobservedUpdates)
+    observer: UpdateObserver = field(default_factory=UpdateObserver)
     step: int = 0
     """Batches so far: the cursor, which keys randomness and `starts_at`."""
     counting: BatchCounting = LOOKED_AT

@@ -2,6 +2,7 @@
 """What a loop may switch on its way, and is in no tensor: which parameters train, modes and options of layers, statistics that
 stand."""
 
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -84,7 +85,7 @@ class ModuleSwitches:
         for name, switch in (
             ("frozen", self._freeze_parameters),
             ("modes", self._set_modes),
-            ("held", self._hold_statistics),
+            ("held", partial(freeze_only_these_statistics, self._module)),
         ):
             if name in saved and self._has_same_start(saved, name):
                 self._at_start[name] = saved[_start_key(name)]
@@ -112,9 +113,6 @@ class ModuleSwitches:
         modes: dict[str, bool] = {}
         for path, layer in self._module.named_modules():
             layer.training = modes[path] = _mode_of_parent(path, modes) != (path in others)
-
-    def _hold_statistics(self, names: set[str]) -> None:
-        freeze_only_these_statistics(self._module, names)
 
 
 def _start_key(name: str) -> str:

@@ -3,13 +3,12 @@
 
 import weakref
 from collections.abc import Iterable, Iterator
-from traceback import walk_stack
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from truestep.core.user_frames import is_library_file
+from truestep.core.user_frames import running_user_frames
 from truestep.run.state import RunState
 
 _SEEDED = 2**32  # torch takes 64 random bits where nobody has seeded it
@@ -47,11 +46,10 @@ def _was_drawn_unseeded() -> bool:
 
 
 def _models_in_running_functions() -> Iterator[nn.Module]:
-    for frame, _ in walk_stack(None):
-        if not is_library_file(frame.f_code.co_filename):
-            variables = {**frame.f_globals, **frame.f_locals}
-            own = getattr(variables.get("self"), "__dict__", {})
-            yield from _models_among_values([*variables.values(), *own.values()])
+    for frame in running_user_frames():
+        variables = {**frame.f_globals, **frame.f_locals}
+        own = getattr(variables.get("self"), "__dict__", {})
+        yield from _models_among_values([*variables.values(), *own.values()])
 
 
 def _models_among_values(values: Iterable[Any], depth: int = 0) -> Iterator[nn.Module]:

@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from truestep.core.errors import CheckpointError, RankError, RunDirectoryError
 from truestep.core.trial_runs import TrialOver
@@ -33,13 +32,6 @@ from truestep.run.state import RunState
 from truestep.run.training_omissions import TrainingOmissionWatcher
 
 
-class Endable(Protocol):
-    """What has hooks or threads in place while a loop runs."""
-
-    def end(self) -> None:
-        """Take them away."""
-
-
 class RunEnd:
     """Saves what is there if a run could go on from it, says so, and gives everything back."""
 
@@ -51,7 +43,7 @@ class RunEnd:
         signals: StopSignalListener,
         *,
         omissions: TrainingOmissionWatcher,
-        calls_in: tuple[Endable, ...],
+        calls_in: tuple[Callable[[], None], ...],
     ) -> None:
         self._run, self._saver, self._moments = run, saver, moments
         self._signals, self._omissions, self._calls_in = signals, omissions, calls_in
@@ -290,7 +282,7 @@ class RunEnd:
     def _release_everything(self, *, alive: bool = True, ended: str | None = None) -> None:
         run, streams = self._run, self._run.cursor.streams.values()
         call_all_then_raise(
-            *(each.end for each in self._calls_in),  # first whatever could call in: hooks, signals
+            *self._calls_in,  # first whatever could call in: hooks, signals
             *(self.endings.release, self._signals.release, run.screen.progress.close),
             partial(self._saver.files.close, alive=alive, ended=ended),
             run.logbook.close,

@@ -11,6 +11,7 @@ from truestep.core.atomic_files import remove_unfinished_files
 from truestep.core.forks import undo_in_children
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
+from truestep.engine.shared_context import UpdateObserver
 from truestep.model.layers.interval import Every
 from truestep.run.agreement import LoopRequests
 from truestep.run.bypassed_learner_check import ManualTorchCallWatcher
@@ -45,7 +46,7 @@ from truestep.run.tracking import tracked_sizes
 from truestep.run.training_omissions import TrainingOmissionWatcher
 
 
-class RunSession:
+class RunSession(UpdateObserver):
     """Starts a run, saves and stops it between two batches; the engine's observer."""
 
     def __init__(
@@ -64,7 +65,8 @@ class RunSession:
             SkippedBatchDetector(run),
         )
         self._by_hand = TrainingModeEvaluationWatcher(run)
-        calls_in = self._first_steps, self._layers, self.beside, self._by_hand
+        watching = self._first_steps, self._layers, self.beside, self._by_hand
+        calls_in = tuple(each.end for each in watching)
         self.end = RunEnd(
             run, self._saver, self._moments, self._signals, omissions=self._omissions, calls_in=calls_in
         )

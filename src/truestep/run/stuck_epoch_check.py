@@ -3,14 +3,13 @@
 
 import ast
 import re
-import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
 from truestep.core.errors import OptionError
 from truestep.core.source_lookup import enclosing_loops
-from truestep.core.user_frames import is_library_file
+from truestep.core.user_frames import running_user_frames
 
 
 def refuse_loop_by_unmoving_epoch(asked: Collection[tuple[CodeType, int]]) -> None:
@@ -18,14 +17,11 @@ def refuse_loop_by_unmoving_epoch(asked: Collection[tuple[CodeType, int]]) -> No
 
     `asked`: the lines of the user's that have asked for it where no loop over run.epochs was under way.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if not is_library_file(frame.f_code.co_filename):
-            lines = {line for code, line in asked if code is frame.f_code}
-            for loop in enclosing_loops(frame) if lines else ():
-                if isinstance(loop, ast.While) and _is_ended_by_epoch_test(loop, lines):
-                    raise OptionError(_unmoving_epoch_message(frame, loop))
-        frame = frame.f_back
+    for frame in running_user_frames():
+        lines = {line for code, line in asked if code is frame.f_code}
+        for loop in enclosing_loops(frame) if lines else ():
+            if isinstance(loop, ast.While) and _is_ended_by_epoch_test(loop, lines):
+                raise OptionError(_unmoving_epoch_message(frame, loop))
 
 
 def _is_ended_by_epoch_test(loop: ast.While, lines: set[int]) -> bool:

@@ -3,7 +3,6 @@
 
 import ast
 import random
-import sys
 from collections import deque
 from collections.abc import Iterator
 from inspect import isfunction, ismethod
@@ -15,7 +14,7 @@ import torch
 
 from truestep.core.call_site import closure_variables
 from truestep.core.source_lookup import enclosing_loops, function_node, unwrap_function
-from truestep.core.user_frames import is_library_file
+from truestep.core.user_frames import running_user_frames
 from truestep.run.early_stopping import EarlyStopping
 from truestep.run.loop_variable_analysis import is_name_reaching_update
 from truestep.run.name_resolution import LoopPiece, SourceNameResolver, is_users_object, last_name
@@ -201,15 +200,11 @@ def _is_read_beyond_counting(node: ast.expr, parents: dict[ast.AST, ast.AST]) ->
 
 def pieces_of_running_loops() -> Iterator[LoopPiece]:
     """Yield the bodies of the loops of the user's that run now, outermost of each function, and the functions that they call."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if not is_library_file(frame.f_code.co_filename):
-            nodes = _loop_body_of_frame(frame)
+    for frame in running_user_frames():
+        if nodes := _loop_body_of_frame(frame):
             names = SourceNameResolver({**frame.f_globals, **frame.f_locals}, {})
-            if nodes:
-                yield LoopPiece(nodes, names)
-                yield from called_user_functions(nodes, names, 0)
-        frame = frame.f_back
+            yield LoopPiece(nodes, names)
+            yield from called_user_functions(nodes, names, 0)
 
 
 def _loop_body_of_frame(frame: FrameType) -> list[ast.AST]:

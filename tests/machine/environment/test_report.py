@@ -5,7 +5,7 @@ import json
 import os
 
 import truestep as ts
-from truestep.machine.environment import report as module
+from truestep.machine.environment import facts as module
 
 
 def test_a_section_that_breaks_leaves_the_others(monkeypatch):

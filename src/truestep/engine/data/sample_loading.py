@@ -17,7 +17,7 @@ from truestep.engine.batches import BatchOrigin, batch_rows
 from truestep.engine.data.batch_collation import stack_samples
 from truestep.engine.data.columns import DataColumns
 from truestep.engine.data.order import BatchRequest
-from truestep.engine.data.randomness import LoadingPhase, SampleDrawing, SampleRandomness
+from truestep.engine.data.randomness import LoadingPhase, SampleRandomness
 from truestep.engine.data.worker_progress import note_sample
 
 Collate = Callable[[list[Any]], Any]
@@ -57,12 +57,13 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
         if self.draws:
             phases.append(
                 LoadingPhase(
-                    self._drawing_for_use("sample"), lambda _: self._stack_unless_collated(self.load(request))
+                    self.randomness.drawing("sample"),
+                    lambda _: self._stack_unless_collated(self.load(request)),
                 )
             )
         if self._collate is not None:
             phases.append(
-                LoadingPhase(self._drawing_for_use("collate"), partial(self._collate_samples, request))
+                LoadingPhase(self.randomness.drawing("collate"), partial(self._collate_samples, request))
             )
         if not phases:
             return self._stack_unless_collated(self.load(request))
@@ -75,7 +76,7 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
     def _collate_samples(self, request: BatchRequest, samples: list[Any] | None) -> Any:
         assert self._collate is not None
         samples = self.load(request) if samples is None else samples
-        call = self._drawing_for_use("collate").call
+        call = self.randomness.drawing("collate").call
         (batch,) = call(request.epoch, request.position, [samples], self._collate, [])
         return batch
 
@@ -85,9 +86,6 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
         if self._randomness is None:
             self._randomness = SampleRandomness(self._seed, self.dataset, all_set=self._all_set)
         return self._randomness
-
-    def _drawing_for_use(self, use: str) -> SampleDrawing:
-        return self.randomness.drawing(use)
 
     def set_all_generators(self) -> None:
         """Set all generators before every sample from now on, whether it draws from them or not."""
@@ -111,7 +109,7 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
         samples: list[Any] = []
         try:
             load = self._make_noting_loader(request) or partial(getitem, self.dataset)
-            self._drawing_for_use("sample").call(request.epoch, request.position, indices, load, samples)
+            self.randomness.drawing("sample").call(request.epoch, request.position, indices, load, samples)
         except Exception as error:
             place = f"at position {request.position + len(samples)} of epoch {request.epoch}"
             error.add_note(f"This happened while sample {indices[len(samples)]} ({place}) was being loaded.")
@@ -132,7 +130,7 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
 
     def _load_samples_at_once(self, request: BatchRequest, indices: list[int]) -> list[Any]:
         note_sample(request.position, indices[0])
-        drawing, load = self._drawing_for_use("sample"), self.dataset.__getitems__
+        drawing, load = self.randomness.drawing("sample"), self.dataset.__getitems__
         try:
             (samples,) = drawing.call(request.epoch, request.position, [indices], load, [])
         except Exception as error:
