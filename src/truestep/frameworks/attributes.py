@@ -4,7 +4,8 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,19 @@ _IF_MISSING = "?"  # behind the name of a reading of a clock: this process has i
 class PlainAttributes:
     """Those of the modules and objects that are given, of what these hold, and buffers that are not persistent.
 
-    Only where the class is the user's own: a library may keep a cache for each, and both belong together.
+    Only where the class is the user's own: a library may keep a cache for each, and both belong together. Of `stateful` objects, of
+    whichever class, too. Of a module that an object holds, an average of the weights say, what its `state_dict` has.
 
     What a module saves by itself, by buffers or by hooks of its own, comes back twice, to the same values.
     """
 
-    def __init__(self, given: dict[str, Any], of_library: Any = None) -> None:
+    def __init__(
+        self, given: dict[str, Any], of_library: Any = None, stateful: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         self._of_library = {*vars(nn.Module()), *vars(of_library or nn.Module())}
-        self._holders: dict[str, Any] = {}
+        self._holders: dict[str, Any] = {**stateful}
+        modules = (each for each in given.values() if isinstance(each, nn.Module))
+        self._trained = {id(weight) for module in modules for weight in module.parameters()}
         for root, each in given.items():
             inner = each.named_modules() if isinstance(each, nn.Module) else [("", each)]
             held = {f"{root}.{name}".rstrip("."): one for name, one in inner if _is_user_class(one)}
@@ -52,8 +58,18 @@ class PlainAttributes:
             lost = getattr(holder, "_non_persistent_buffers_set", ())
             buffers = {name: value for name, value in getattr(holder, "_buffers", {}).items() if name in lost}
             for name, value in {**vars(holder), **buffers}.items():
-                if name not in self._of_library and isinstance(value, _KINDS):
+                if self._is_own_module(holder, value) or (
+                    name not in self._of_library and isinstance(value, _KINDS)
+                ):
                     yield f"{path}.{name}", value
+
+    def _is_own_module(self, holder: Any, value: Any) -> bool:
+        """Whether a module is held by an object that saves none, and is no part of what is trained."""
+        return (
+            isinstance(value, nn.Module)
+            and not isinstance(holder, nn.Module)
+            and not any(id(weight) in self._trained for weight in value.parameters())
+        )
 
     def changed(self, instead: str) -> dict[str, Any]:
         """Return what has changed since this was made; say once what can't be kept, and what to write `instead`."""
@@ -90,7 +106,9 @@ class PlainAttributes:
                 continue
             name = name.rstrip(_IF_MISSING)
             now = getattr(holder, name, None)
-            if (
+            if isinstance(now, nn.Module):
+                now.load_state_dict(value)
+            elif (
                 isinstance(now, Tensor)
                 and isinstance(value, Tensor)
                 and _shape_and_dtype(now) == _shape_and_dtype(value)
@@ -109,7 +127,7 @@ def _shape_and_dtype(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _expand_containers(value: Any) -> Any:
-    kinds = {set: list, deque: list, dict: dict}
+    kinds = {set: list, deque: list, dict: dict, nn.Module: nn.Module.state_dict}
     return next((plain(value) for kind, plain in kinds.items() if isinstance(value, kind)), value)
 
 

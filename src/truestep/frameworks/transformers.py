@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ts.transformers.ExactResume`, a callback of the Trainer."""
 
+import sys
 import weakref
 from pathlib import Path
+from types import FrameType
 from typing import Any, ClassVar
 
 from transformers import TrainerCallback
@@ -75,8 +77,21 @@ class ExactResume(ResumeCallback, TrainerCallback):
         )
         begun.made(args, optimizers, self._schedules or inspect_optimizers([schedule]))
         self._outermost = getattr(schedule, "scheduler", schedule)
-        self._attributes = PlainAttributes({"model": kwargs["model"]})
+        beside = {f"callback{at}": each for at, each in enumerate(self._find_callbacks()) if each is not self}
+        # the Trainer brings the state of its own ones back under an option alone: the count of its early stopping, say
+        stateful = {name: each for name, each in beside.items() if callable(getattr(each, "state", None))}
+        self._attributes = PlainAttributes({"model": kwargs["model"], **beside}, stateful=stateful)
         self._begin_keyed_passes()
+
+    def _find_callbacks(self) -> list[Any]:
+        """Return all callbacks of the Trainer, by its handler, which calls this one: a Trainer tells none of the others."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            callbacks = getattr(frame.f_locals.get("self"), "callbacks", None)
+            if isinstance(callbacks, list) and any(each is self for each in callbacks):
+                return callbacks
+            frame = frame.f_back
+        return []
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take passes over the training's batches before the first step for the one that is trained on."""
