@@ -4,8 +4,12 @@
 import os
 import signal
 from types import FrameType
+from typing import Any
 
-_DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+_DEFAULTS: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
 
 
 def end_plainly_until_loaded() -> None:
