@@ -21,6 +21,7 @@ import truestep as ts
 from truestep.cli.main import COMMANDS, app, main, module_of_command
 from truestep.core.errors import OptionError
 from truestep.core.result_display import print_results
+from truestep.core.text_formatting import printable_text
 from truestep.doctor.catalogue import checks
 from truestep.doctor.chinese_mistake_lines import listed_mistakes
 from truestep.doctor.finding import Finding, Place, Severity
@@ -31,6 +32,7 @@ from truestep.doctor.reporting.finding_layout import render_findings
 from truestep.doctor.runtime.script_runner import ScriptOutcome
 from truestep.doctor.runtime.watch import Watch
 from truestep.doctor.runtime.watch_schedule import WatchPace, num_steps_watched
+from truestep.run.loop_end_detection import hide_truestep_frames
 
 CALLED = """\
 import torch, truestep as ts
@@ -201,10 +203,24 @@ def test_the_traceback_of_a_user_s_loss_has_the_user_s_lines_and_the_exception_a
     assert "TRUESTEP_FULL_TRACEBACK" not in whole.stderr
 
 
-def test_what_we_raise_ourselves_keeps_its_frames(tmp_path):
-    text = CALLED.replace("{inside}", "").replace(".square()[:, 0]", ".square().mean(), 3")
-    (tmp_path / "train.py").write_text(text, "utf-8")
-    assert "/truestep/engine/" in warm.run("train.py", cwd=tmp_path).stderr
+@pytest.mark.parametrize("returned", [".square().mean(), 3", ".square()[:, 0].detach()", ".square()[:3, 0]"])
+def test_what_we_refuse_ends_at_the_line_of_the_user_s(tmp_path, returned):
+    (tmp_path / "train.py").write_text(
+        CALLED.replace("{inside}", "").replace(".square()[:, 0]", returned), "utf-8"
+    )
+    plain = warm.run("train.py", cwd=tmp_path).stderr
+    assert "/truestep/" not in plain.partition("Traceback")[2].partition("Error: ")[0]
+    assert "TRUESTEP_FULL_TRACEBACK=1 shows them" in plain
+    whole = warm.run("train.py", cwd=tmp_path, env={"TRUESTEP_FULL_TRACEBACK": "1"}).stderr
+    assert "/truestep/engine/" in whole
+
+
+def test_where_we_fail_ourselves_our_frames_stay():
+    try:
+        printable_text(None)
+    except TypeError as error:
+        with hide_truestep_frames(error) as are_left_out:
+            assert not are_left_out
 
 
 class Shell:

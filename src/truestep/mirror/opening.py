@@ -15,6 +15,7 @@ from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.resume_attempts import unfit_checkpoints
 from truestep.checkpoints.retention import Retention
 from truestep.core.errors import CheckpointError, RunDirectoryError
+from truestep.core.text_formatting import literal_text
 from truestep.mirror.checkpoint_record import StoredCommit, commit_order
 from truestep.mirror.lease import (
     HeldLease,
@@ -115,7 +116,7 @@ class _LeaseAcquisition:
         if resume in ("never", "anew"):
             raise RunDirectoryError(
                 f"The mirror {address} holds a run already, and resume={resume!r} was asked for. Give the new run another "
-                f"address, ts.Run(..., mirror={f'{address}-2'!r})."
+                f"address, ts.Run(..., mirror={literal_text(f'{address}-2')})."
             )
         if self._has_run:
             raise RunDirectoryError(

@@ -56,7 +56,7 @@ def _what_to_write(name: str, value: Any) -> str:
         said = "a function without return gives None; return the number, or log it where there is one"
         return f"{said[0].upper()}{said[1:]}: if value is not None: {line.of('value')}."
     if isinstance(value, Update):
-        return f"The loss of an update is {line.of('update.loss')}."
+        return f"The loss of an update is update.loss: {line.of('update.loss')}."
     if isinstance(value, str | bytes | Path):
         return _text_advice(line, value)
     if isinstance(value, torch.Tensor) or hasattr(value, "__array_interface__"):

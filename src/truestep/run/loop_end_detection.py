@@ -275,13 +275,15 @@ HIDDEN = f"truestep: frames of Truestep are left out below; {FULL_TRACEBACK}=1 s
 def hide_truestep_frames(error: BaseException | None) -> Iterator[bool]:
     """Let the exception's tracebacks, and those of what it came from, lack our frames; afterwards they are what they were.
 
-    Yields whether any was left out: none where the exception is raised by ourselves, or TRUESTEP_FULL_TRACEBACK is set.
+    Yields whether any was left out: none where we failed ourselves, or TRUESTEP_FULL_TRACEBACK is set.
     """
     whole = {each: each.__traceback__ for each in _exception_and_its_causes(error)}
     try:
         if os.environ.get(FULL_TRACEBACK, "0") in ("", "0"):
             for each, trail in whole.items():
-                each.__traceback__ = _traceback_without_our_frames(trail)
+                each.__traceback__ = _traceback_without_our_frames(
+                    trail, says_all=isinstance(each, TruestepError)
+                )
         yield any(each.__traceback__ is not trail for each, trail in whole.items())
     finally:
         for each, trail in whole.items():
@@ -299,21 +301,22 @@ def _exception_and_its_causes(error: BaseException | None) -> list[BaseException
     return found
 
 
-def _traceback_without_our_frames(trail: TracebackType | None) -> TracebackType | None:
+def _traceback_without_our_frames(trail: TracebackType | None, *, says_all: bool) -> TracebackType | None:
     """Return a trail without our frames, where code of the user's stands behind them; else the trail itself.
 
-    What we raise ourselves, called by that code, keeps the frames that lead there.
+    What we raise ourselves, called by that code, keeps the frames that lead there, unless its message says all (`says_all`): then
+    the trail ends at the user's own line.
     """
     frames = frames_without_watch(trail)
     of_user = [not is_library_file(_traceback_file_name(each)) for each in frames]
     ours = [is_truestep_file(_traceback_file_name(each)) for each in frames]
-    if not any(ours) or not any(of_user[ours.index(True) :]):
+    if not any(ours) or not any(of_user if says_all else of_user[ours.index(True) :]):
         return trail
     kept: list[TracebackType] = []
     for is_user, found in groupby(frames, key=lambda each: not is_library_file(_traceback_file_name(each))):
         group = [*found]
         is_raised_here = group[-1] is frames[-1] and is_truestep_file(_traceback_file_name(group[-1]))
-        kept += group if is_user or is_raised_here else _library_frames_after_ours(group)
+        kept += group if is_user or (is_raised_here and not says_all) else _library_frames_after_ours(group)
     return traceback_of_frames(kept)
 
 
