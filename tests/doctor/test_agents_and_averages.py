@@ -120,6 +120,8 @@ if __name__ == "__main__":
             opt.step()
         BODY
 """
+LATE = ["sched.step(epoch)", "sched.step(epoch=epoch)"]
+IN_TIME = ["sched.step()", "sched.step(epoch + 1)", "sched.step(test(model))"]
 LEARNED = [
     "for x, y in val_loader:\n    loss = F.cross_entropy(model(x), y)\n    opt.zero_grad()\n    loss.backward()\n    opt.step()",
     "for i, (x, y) in enumerate(val_loader):\n    opt.zero_grad()\n    F.cross_entropy(model(x), y).backward()\n    opt.step()",
@@ -168,6 +170,7 @@ def texts(text: str, *bodies: list[str]) -> list[tuple[str, bool]]:
 
 CASES = {
     "LOSS036": texts(TOKENS, COUNTED, LEFT_OUT),
+    "SCHED001": texts(LOOP, LATE, IN_TIME),
     "DATA020": texts(LOOP, LEARNED, MEASURED),
     "GRAD020": [*texts(GAN, BOTH_SIDES, ONE_SIDE), *texts(DRAWN, GENERATED, GIVEN)],
 }  # fmt: skip

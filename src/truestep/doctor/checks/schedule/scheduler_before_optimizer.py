@@ -16,7 +16,7 @@ from truestep.doctor.source.accumulation_windows import without_updates_of_other
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop, are_exclusive
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted_name, walk
+from truestep.doctor.source.names import dotted_name, given_to, walk
 from truestep.doctor.source.rewriting import Edits, move_after, next_event, sibling_statement
 from truestep.doctor.source.value_origins import value_origins
 from truestep.doctor.watcher_base import Observation, Observations, Watcher
@@ -28,7 +28,7 @@ _TRAINS = re.compile(r"^(train(_(one_)?(epoch|step|batch|model|loop))?|fit(_one_
 
 
 class SchedulerBeforeOptimizer(SourceCheck, Watcher):
-    """scheduler.step() comes before optimizer.step() in the loop.
+    """scheduler.step() comes before optimizer.step() in the loop, or is given the epoch that is over.
 
     Why: every learning rate comes one step early; one that holds for a single step, as the first of a warm-up,
     is never used.
@@ -64,6 +64,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report a schedule's step that comes first of all steps in its loop."""
+        yield from _find_steps_to_finished_epoch(module)
         for trace in module.traces:
             for event in trace.of("schedule"):
                 if not _is_first_step_in_loop(module, trace, event):
@@ -145,6 +146,35 @@ def _is_scheduler_by_name_only(module: SourceModule, event: TraceEvent) -> bool:
         return False
     made = [each for each in value_origins(module, event.receiver) if isinstance(each, ast.Call)]
     return any("." in (module.qualify(each.func) or "") for each in made)
+
+
+def _find_steps_to_finished_epoch(module: SourceModule) -> Iterator[At]:
+    """Report `scheduler.step(epoch)` behind the steps of a loop that counts its epochs from 0."""
+    for event in {
+        id(each.node): each
+        for trace in module.traces
+        for each in trace.of("schedule")
+        if _is_given_finished_epoch(trace, each)
+    }.values():
+        text = f"{ast.unparse(event.node)} sets the rate of the epoch that is over: the next one is trained with it, too."
+        yield At(event.node, text, RISK)
+
+
+def _is_given_finished_epoch(trace: Trace, event: TraceEvent) -> bool:
+    call, loop = event.node, event.loops()[-1] if event.loops() else None
+    given = given_to(call) if isinstance(call, ast.Call) else []
+    match loop:
+        case ast.For(
+            target=ast.Name(id=name),
+            iter=ast.Call(func=ast.Name(id="range"), args=[_] | [ast.Constant(value=0), _]),
+        ):
+            steps = [
+                each
+                for each in trace.within(event.loop_path(), "step")
+                if trace.order[each] < trace.order[event]
+            ]
+            return bool(steps) and [dotted_name(each) for each in given] == [name]
+    return False
 
 
 def _has_step_argument(event: TraceEvent) -> bool:
