@@ -22,6 +22,9 @@ _HELD_OUT = re.compile(r"(^|_)(va|val|valid|validation|te|test|dev|held|holdout)
 MAX_DEPTH = 5  # from what is split back to what was fitted
 _SAME_ROWS = ("to_numpy", "copy", "reset_index", "astype", "values", "iloc", "loc")
 
+# which classes there are is no figure of the test data
+_LEARNS_NAMES = re.compile(r"(?<!Target)Encoder$|Binarizer$")
+
 
 class StatisticsBeforeSplit(SourceCheck):
     """A scaler is fitted on all data before they are split into training and test, or windows that overlap are split at random.
@@ -391,7 +394,7 @@ def _is_scaler(module: SourceModule, call: ast.Call) -> bool:
     assert isinstance(call.func, ast.Attribute)
     for each in (call.func.value, *module.definitions(call.func.value)):
         name = module.qualify(each.func) if isinstance(each, ast.Call) else None
-        if name and name.startswith("sklearn.preprocessing.") and "Label" not in name:
+        if name and name.startswith("sklearn.preprocessing.") and not _LEARNS_NAMES.search(name):
             return True
     return False
 
