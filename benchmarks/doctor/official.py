@@ -100,7 +100,9 @@ def main():
     if options.out:
         options.out.write_text("".join(json.dumps(row) + "\n" for row in said), "utf-8")
     counted([row for row in said if row["severity"] in ("bug", "risk")])
-    wrong = [row for row in said if row["severity"] == "bug" and row.get("verdict") not in ("true", "debatable")]
+    wrong = [
+        row for row in said if row["severity"] == "bug" and row.get("verdict") not in ("true", "debatable")
+    ]
     for row in wrong:
         print(f"{row['repo']} {row['path']}:{row['line']} {row['code']} {row['message']}")
     print(f"{lines} lines; {len(wrong)} bugs that are new or settled as false", *failed, sep="\n")

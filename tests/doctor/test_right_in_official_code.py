@@ -229,6 +229,8 @@ class Scale(nn.Module):
 scale = Scale(0.5)
 """
     assert told("PARAM004", text) == severity
+    heir = "class Net(Scale):\n    def forward(self, x):\n        return x\nnet = Net(1)\n"
+    assert "forward" in method or "__call__" in method or told("PARAM004", text + heir) == [BUG]
 
 
 # ── VALUE028: spaces that are cut off in vain before what takes none ──

@@ -22,9 +22,6 @@ _HELD_OUT = re.compile(r"(^|_)(va|val|valid|validation|te|test|dev|held|holdout)
 MAX_DEPTH = 5  # from what is split back to what was fitted
 _SAME_ROWS = ("to_numpy", "copy", "reset_index", "astype", "values", "iloc", "loc")
 
-# which classes there are is no figure of the test data
-_LEARNS_NAMES = re.compile(r"(?<!Target)Encoder$|Binarizer$")
-
 
 class StatisticsBeforeSplit(SourceCheck):
     """A scaler is fitted on all data before they are split into training and test, or windows that overlap are split at random.
@@ -391,10 +388,15 @@ def _is_used_as_shift_or_scale(module: SourceModule, use: ast.expr, depth: int =
 
 
 def _is_scaler(module: SourceModule, call: ast.Call) -> bool:
+    """Tell what learns figures; which classes there are is none."""
     assert isinstance(call.func, ast.Attribute)
     for each in (call.func.value, *module.definitions(call.func.value)):
         name = module.qualify(each.func) if isinstance(each, ast.Call) else None
-        if name and name.startswith("sklearn.preprocessing.") and not _LEARNS_NAMES.search(name):
+        if (
+            name
+            and name.startswith("sklearn.preprocessing.")
+            and not re.search(r"(?<!Target)Encoder$|Binarizer$", name)
+        ):
             return True
     return False
 

@@ -202,7 +202,7 @@ def _is_unbound(module: SourceModule, event: TraceEvent) -> bool:
 def _is_left_out_on_purpose(module: SourceModule, loop: TrainingLoop) -> bool:
     """Tell a comment in the loop that speaks of `zero_grad` and is no line of code that was commented out: a lesson."""
     home = module.home(loop.node)
-    lines = home.lines[loop.node.lineno : getattr(loop.node, "end_lineno", 0)]
+    lines = home.lines[getattr(loop.node, "lineno", 0) : getattr(loop.node, "end_lineno", 0)]
     said = [
         line.strip().lstrip("# ") for line in lines if line.strip().startswith("#") and "zero_grad" in line
     ]

@@ -43,7 +43,8 @@ class InitWithoutSuper(SourceCheck):
             made = module.classes.method(owner, "__init__")
             if direct and made in owner.body and made is not None and not isinstance(made, ast.Lambda):
                 own = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)}
-                if ("__call__" in own or "forward" not in own) and not _sets_layers(module, owner, made):
+                is_plain = "forward" not in own and not module.classes.subclasses_of(owner)
+                if ("__call__" in own or is_plain) and not _sets_layers(module, owner, made):
                     continue  # of torch's own it needs nothing: plain attributes can be set, and it calls its own methods
                 calls = [node.func for node in walk(made) if isinstance(node, ast.Call)]
                 if not any(
