@@ -8,7 +8,7 @@ PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH ?= new
 SOURCES := docs/zh/mistakes.md $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench costs torture torture-programs streams libraries trackers new-check new-error new-clip room clean
+.PHONY: help demo kill peers official recipes test test-versions test-odd check docs playground wheel bench costs torture torture-programs streams libraries trackers new-check new-error new-clip room clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -40,6 +40,9 @@ kill: .venv/installed ## train twice, kill one at random moments, compare what t
 
 peers: ## measure what other libraries do where Truestep makes a promise (installs them into .venv-bench)
 	$(MAKE) --no-print-directory -C benchmarks peers
+
+official: ## read official tutorials and reference code (MIRRORS=folder of git mirrors WORK=folder): each bug must be settled
+	PYTHONPATH=src $(PYTHON) benchmarks/doctor/official.py --mirrors $(MIRRORS) --work $(WORK)
 
 recipes: .venv/installed ## train every recipe to its goal, over three seeds (an hour or two)
 	.venv/bin/python benchmarks/recipes.py

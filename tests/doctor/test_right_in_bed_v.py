@@ -93,7 +93,7 @@ for data, label in DataLoader(rows, shuffle=True):
         ("; net.to(device)", "pass", "data", "output.to(device)", [ADVICE]),
         (".to(device)", "data = data.to(device)", "data", "output.to('cpu')", [ADVICE]),
         (".to(device)", "data = data.to(device)", "data", "output.cpu()", [BUG]),
-        (".to(device)", "data = data.to(device)", "data", "output.view(-1)", [BUG]),
+        (".to(device)", "data = data.to(device)", "data", "output.view(-1)", [RISK]),
         (".cuda()", "data = data.cuda()", "data", "output.to(torch.float64)", [BUG]),
     ],
 )
@@ -132,21 +132,21 @@ TRAIN = "loss = net(torch.stack(random.sample(seen, 8))).pow(2).mean(); opt.zero
             f"def update(t):\n    schedule.step()\n    if t > 9:\n        {TRAIN}\nfor t in range(999):\n    act()\n    update(t)",
             [],
         ),
-        (f"for t in range(9999):\n    schedule.step()\n    {TRAIN}", [BUG]),
-        (f"for t in range(9999):\n    schedule.step()\n    if t > 900:\n        break\n    {TRAIN}", [BUG]),
+        (f"for t in range(9999):\n    schedule.step()\n    {TRAIN}", [RISK]),
+        (f"for t in range(9999):\n    schedule.step()\n    if t > 900:\n        break\n    {TRAIN}", [RISK]),
         (
             "for x in loader:\n    schedule.step()\n    loss = net(x).mean()\n    if loss > 9:\n        continue\n    UPDATE",
             [ADVICE],
         ),
         (f"for t in range(9999):\n    if t > 1000:\n        schedule.step()\n        {TRAIN}", []),
-        (f"for epoch in range(9):\n    schedule.step()\n    for x in loader:\n        {TRAIN}", [BUG]),
+        (f"for epoch in range(9):\n    schedule.step()\n    for x in loader:\n        {TRAIN}", [RISK]),
         (
             "for x in loader:\n    schedule.step()\n    loss = net(x).mean()\n    if loss < 9:\n        UPDATE",
             [ADVICE],
         ),
         (
             f"for epoch in range(9):\n    schedule.step()\n    for x in loader:\n        if len(x) > 1:\n            {TRAIN}",
-            [BUG],
+            [RISK],
         ),
     ],
 )
@@ -164,9 +164,9 @@ def test_schedule_of_rounds(lines: str, severities: list[Severity]) -> None:
         ("total += loss.data[0]", "pass", [ADVICE]),
         ("print(loss.data[0])", "pass", [ADVICE]),
         ("meter.update(loss.data[0], len(x))", "pass", [ADVICE]),
-        ("total += loss.item()", "pass", [BUG]),
-        ("total += x.data[0].sum()", "pass", [BUG]),
-        ("pass", "print(last_loss.data[0])", [BUG]),
+        ("total += loss.item()", "pass", [RISK]),
+        ("total += x.data[0].sum()", "pass", [RISK]),
+        ("pass", "print(last_loss.data[0])", [RISK]),
     ],
 )
 def test_loop_for_an_old_torch(inner: str, behind: str, severities: list[Severity]) -> None:

@@ -272,9 +272,9 @@ UPDATE = "opt.zero_grad(); F.cross_entropy(net(x), y).backward(); opt.step()"
         (f"for epoch in range(9):\n    for x, y in tqdm(loader):\n        sched.step()\n        {UPDATE}", ADVICE),
         (f"for step in range(9999):\n    sched.step()\n    x, y = next(iter(loader))\n    {UPDATE}", ADVICE),
         (f"it = iter(loader)\nwhile True:\n    sched.step()\n    batch = next(it)\n    x, y = batch\n    {UPDATE}", ADVICE),
-        (f"for epoch in range(9):\n    sched.step()\n    for x, y in loader:\n        {UPDATE}", BUG),
-        (f"for epoch in range(9):\n    sched.step()\n    {UPDATE}", BUG),
-        (f"def train():\n    for x, y in loader:\n        {UPDATE}\nfor e in range(9):\n    sched.step()\n    train()", BUG),
+        (f"for epoch in range(9):\n    sched.step()\n    for x, y in loader:\n        {UPDATE}", RISK),
+        (f"for epoch in range(9):\n    sched.step()\n    {UPDATE}", RISK),
+        (f"def train():\n    for x, y in loader:\n        {UPDATE}\nfor e in range(9):\n    sched.step()\n    train()", RISK),
     ],
 )  # fmt: skip
 def test_schedule_of_batches(lines: str, severity: Severity) -> None:

@@ -175,3 +175,87 @@ def test_sketch_in_a_notebook(cell: str, read: str, severity: list[Severity], tm
     )
     found = [each.severity for each in read_paths([tmp_path]).findings if each.code == "VALUE041"]
     assert found == severity
+
+
+# ── DATA013: which classes there are is no figure ──
+
+
+@pytest.mark.parametrize(
+    ("made", "severities"),
+    [
+        ("OneHotEncoder()", 0),
+        ("OrdinalEncoder()", 0),
+        ("LabelEncoder()", 0),
+        ("MultiLabelBinarizer()", 0),
+        ("StandardScaler()", 1),
+        ("MinMaxScaler()", 1),
+        ("TargetEncoder()", 1),
+        ("RobustScaler()", 1),
+    ],
+)
+def test_encoder_of_classes(made: str, severities: int) -> None:
+    text = f"""
+from sklearn.model_selection import train_test_split
+from sklearn import preprocessing
+fitted = preprocessing.{made}
+rows = fitted.fit_transform(rows)
+train_rows, test_rows, y, z = train_test_split(rows, labels)
+"""
+    assert len(told("DATA013", text)) == severities
+
+
+# ── PARAM004: a module of plain values that nothing calls as one ──
+
+
+@pytest.mark.parametrize(
+    ("kept", "method", "severity"),
+    [
+        ("self.mean = mean", "def normalize(self, x):\n        return x - self.mean", []),
+        ("self.mean, self.std = mean, 1", "def undo(self, x):\n        return x * self.std + self.mean", []),
+        ("self.size = 3", "def sizes(self):\n        return [self.size]", []),
+        ("self.mean = mean", "def __call__(self, x):\n        return x - self.mean", []),
+        ("self.mean = mean", "def forward(self, x):\n        return x - self.mean", [BUG]),
+        ("self.layer = nn.Linear(3, 3)", "def normalize(self, x):\n        return self.layer(x)", [BUG]),
+        ("self.mean = mean; self.layer = nn.ReLU()", "def run(self, x):\n        return self.mean", [BUG]),
+        ("self.scale = nn.Parameter(mean)", "def run(self, x):\n        return self.scale * x", [BUG]),
+    ],
+)
+def test_module_of_plain_values(kept: str, method: str, severity: list[Severity]) -> None:
+    text = f"""
+class Scale(nn.Module):
+    def __init__(self, mean):
+        {kept}
+    {method}
+scale = Scale(0.5)
+"""
+    assert told("PARAM004", text) == severity
+    heir = "class Net(Scale):\n    def forward(self, x):\n        return x\nnet = Net(1)\n"
+    assert "forward" in method or "__call__" in method or told("PARAM004", text + heir) == [BUG]
+
+
+# ── VALUE028: spaces that are cut off in vain before what takes none ──
+
+
+@pytest.mark.parametrize(
+    ("line", "read", "severity"),
+    [
+        ("text.strip()", "words = text.split()", [RISK]),
+        ("text.replace('\\n', '')", "words = text.split(',')[0]", [RISK]),
+        ("text.rstrip('\\n')", "number = int(text)", [RISK]),
+        ("text.strip()", "number = float(text); words = text.split()", [RISK]),
+        ("text.strip()", "table[text] = 1", [BUG]),
+        ("text.replace('\\n', '')", "names.append(text)", [BUG]),
+        ("text.strip('/')", "words = text.split()", [BUG]),
+        ("text.lower()", "words = text.split()", [BUG]),
+        ("text.strip()", "words = text.split(); names.append(text)", [BUG]),
+    ],
+)  # fmt: skip
+def test_spaces_cut_off_in_vain(line: str, read: str, severity: list[Severity]) -> None:
+    text = f"""
+table, names = {{}}, []
+with open(path) as file:
+    for text in file.readlines():
+        {line}
+        {read}
+"""
+    assert told("VALUE028", text) == severity

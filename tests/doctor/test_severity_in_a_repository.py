@@ -61,6 +61,8 @@ WITHOUT_SUPER = """
 class Unused(nn.Module):
     def __init__(self):
         self.size = 3
+    def forward(self, x):
+        return x
 class Net(nn.Module):
     def forward(self, x):
         return LOOKS * x

@@ -701,9 +701,9 @@ for epoch in range(3):
         ("scheduler.last_epoch = -1", []),
         ("start = 4\nscheduler.last_epoch = start - 1", []),
         ("def go_on(start):\n    scheduler.last_epoch = start - 1\ngo_on(3)", []),
-        ("other.last_epoch = -1", [BUG]),
-        ("print(scheduler.last_epoch)", [BUG]),
-        ("", [BUG]),
+        ("other.last_epoch = -1", [RISK]),
+        ("print(scheduler.last_epoch)", [RISK]),
+        ("", [RISK]),
     ],
 )
 def test_a_schedule_that_is_set_back(given: str, severities: list[Severity]) -> None:

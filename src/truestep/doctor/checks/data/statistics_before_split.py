@@ -387,12 +387,13 @@ def _is_used_as_shift_or_scale(module: SourceModule, use: ast.expr, depth: int =
 
 
 def _is_scaler(module: SourceModule, call: ast.Call) -> bool:
+    """Tell what learns figures; which classes there are is none."""
     assert isinstance(call.func, ast.Attribute)
-    for each in (call.func.value, *module.definitions(call.func.value)):
-        name = module.qualify(each.func) if isinstance(each, ast.Call) else None
-        if name and name.startswith("sklearn.preprocessing.") and "Label" not in name:
-            return True
-    return False
+    made = [
+        each for each in (call.func.value, *module.definitions(call.func.value)) if isinstance(each, ast.Call)
+    ]
+    learns = re.compile(r"sklearn\.preprocessing\.(?!.*((?<!Target)Encoder|Binarizer)$)")
+    return any(learns.match(module.qualify(each.func) or "") for each in made)
 
 
 def _names_of_fit(module: SourceModule, call: ast.Call) -> set[str | None]:

@@ -42,10 +42,10 @@ class InitWithoutSuper(SourceCheck):
             direct = len(owner.bases) == 1 and module.qualify(owner.bases[0]) == "torch.nn.Module"
             made = module.classes.method(owner, "__init__")
             if direct and made in owner.body and made is not None and not isinstance(made, ast.Lambda):
-                if module.classes.method(owner, "__call__") in owner.body and not _sets_layers(
-                    module, owner, made
-                ):
-                    continue  # of torch's own it needs nothing: plain attributes can be set, and it is called by its own
+                own = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)}
+                is_plain = "forward" not in own and not module.classes.subclasses_of(owner)
+                if ("__call__" in own or is_plain) and not _sets_layers(module, owner, made):
+                    continue  # of torch's own it needs nothing: plain attributes can be set, and it calls its own methods
                 calls = [node.func for node in walk(made) if isinstance(node, ast.Call)]
                 if not any(
                     isinstance(each, ast.Attribute) and each.attr in ("__init__", "__setattr__")

@@ -120,10 +120,8 @@ def _called_function(module: SourceModule, call: ast.Call) -> ast.FunctionDef | 
     last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if last != (made.name if made is not None else function.name):
         return None
-    if _is_bound_to_call_result(module, call.func):  # a partial has given some of the arguments
+    if _may_be_partial(module, call.func, owner):
         return None
-    if owner is None and _is_given_to_object(module, call.func):
-        return None  # a partial may have some of the arguments
     if owner is None or made is not None or _is_super_of_single_base(module, call):
         return function
     instance = isinstance(call.func, ast.Attribute) and _is_instance(module, call.func.value)
@@ -132,6 +130,11 @@ def _called_function(module: SourceModule, call: ast.Call) -> ast.FunctionDef | 
         function.name in module.classes.attributes(each) for each in module.classes.subclasses_of(owner)
     )
     return function if instance and alone and not heirs and not is_left_open(function) else None
+
+
+def _may_be_partial(module: SourceModule, called: ast.expr, owner: Class | None) -> bool:
+    """Tell what a call made, or an object was given: a partial has given some of the arguments."""
+    return _is_bound_to_call_result(module, called) or (owner is None and _is_given_to_object(module, called))
 
 
 def _is_given_to_object(module: SourceModule, called: ast.expr) -> bool:

@@ -12,9 +12,9 @@ from truestep.doctor.library.operations import MAKERS, OF_TENSORS_ALONE, operati
 from truestep.doctor.source.cached_questions import mentions_torch
 from truestep.doctor.source.live_variables import is_behind_exit
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import is_self, last_part, walk
+from truestep.doctor.source.names import dotted_name, is_self, last_part, method_of, receiver_of, walk
 from truestep.doctor.source.training_actions import BACKWARD, CLEAR, EVALUATE, SCHEDULE, STEP, TRAIN
-from truestep.doctor.source.value_origins import argument, value_origins
+from truestep.doctor.source.value_origins import argument, constant, value_origins
 
 _OPERATIONS = operations(graph="kept zero cut") - operations(numbers="itself moved drawn filled copied")
 _SHAPES = operations(numbers="kept home moved rounded whole indices", shape="same other turned")  # of DEV005
@@ -113,7 +113,34 @@ _STEPS_OF_TRAINING = (BACKWARD, CLEAR, STEP, SCHEDULE, EVALUATE, TRAIN)
 def _severity(module: SourceModule, statement: ast.Expr, call: ast.Call, notes: list[ast.Expr]) -> Severity:
     if _is_only_length_read(module, statement, call):
         return ADVICE
-    return QUESTION if _is_line_of_notes(module, statement, notes) else BUG
+    if _is_line_of_notes(module, statement, notes):
+        return QUESTION
+    return RISK if _is_read_without_space(module, call) else BUG
+
+
+def _is_read_without_space(module: SourceModule, call: ast.Call) -> bool:
+    """Tell spaces that are cut off in vain, and what is read of the text takes none: its parts, or its number."""
+    text = receiver_of(call)
+    given = [constant(each) for each in call.args]
+    is_space = all(isinstance(each, str) and not each.strip() for each in given)
+    if (
+        not isinstance(text, ast.Name)
+        or method_of(call) not in ("strip", "lstrip", "rstrip", "replace")
+        or not is_space
+    ):
+        return False
+    scope = module.scope(text)
+    later = [
+        each for each in module.reads(text.id) if module.scope(each) is scope and each.lineno > call.lineno
+    ]
+    return bool(later) and all(_takes_no_space(module.parents[each]) for each in later)
+
+
+def _takes_no_space(above: ast.AST) -> bool:
+    """Tell `text.split()`, `int(text)` and `float(text)`."""
+    return (isinstance(above, ast.Attribute) and above.attr == "split") or (
+        isinstance(above, ast.Call) and dotted_name(above.func) in ("int", "float")
+    )
 
 
 def _display_lines_of_notes(module: SourceModule) -> list[ast.Expr]:
