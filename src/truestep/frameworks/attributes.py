@@ -34,7 +34,10 @@ class PlainAttributes:
     """
 
     def __init__(
-        self, given: dict[str, Any], of_library: Any = None, stateful: Mapping[str, Any] = MappingProxyType({})
+        self,
+        given: dict[str, Any],
+        of_library: Any = None,
+        stateful: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._of_library = {*vars(nn.Module()), *vars(of_library or nn.Module())}
         self._holders: dict[str, Any] = {**stateful}

@@ -4,6 +4,7 @@
 import functools
 import os
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -164,6 +165,30 @@ def test_generators_are_found_wherever_they_hide():
     ):
         assert name in names
     assert len(found) == 2 * 6 + 2
+
+
+JOB = SimpleNamespace(
+    shuffled=np.random.default_rng(3), noise={"rng": torch.Generator()}, unused=random.Random(1)
+)
+
+
+class Settings:
+    rng = random.Random(2)
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (lambda: JOB.shuffled.permutation(4), ["JOB.shuffled"]),
+        (lambda: (JOB.shuffled.random() for _ in range(3)), ["JOB.shuffled"]),
+        (lambda: Settings.rng.random(), ["Settings.rng"]),
+        (lambda: [JOB.unused.random(), JOB.shuffled.random()], ["JOB.unused", "JOB.shuffled"]),
+        (lambda: (JOB, np.random.random(), torch.rand(1)), []),
+        (lambda: len(vars(JOB)), []),
+    ],
+)
+def test_a_generator_in_an_attribute_that_a_function_mentions_is_found(function, names):
+    assert list(find_sample_generators(function)) == names
 
 
 def test_the_global_generators_are_not_found_again():
