@@ -130,7 +130,7 @@ def _shape_and_dtype(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _expand_containers(value: Any) -> Any:
-    kinds = {set: list, deque: list, dict: dict, nn.Module: nn.Module.state_dict}
+    kinds: dict[type, Any] = {set: list, deque: list, dict: dict, nn.Module: nn.Module.state_dict}
     return next((plain(value) for kind, plain in kinds.items() if isinstance(value, kind)), value)
 
 
