@@ -172,7 +172,7 @@ def test_checks_lists_by_prefix_and_kind_and_shows_the_page_of_one():
         page = call(name, command="checks").stdout
         assert "Bad:" in page, name
         assert "# <- here" in page, name
-        assert "found by reading the source, and by running the script" in page, name
+        assert "found by reading the source, and by running the script" in " ".join(page.split()), name
 
 
 BASE = "https://docs.example/truestep"
