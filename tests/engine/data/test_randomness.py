@@ -181,7 +181,7 @@ class Settings:
     [
         (lambda: JOB.shuffled.permutation(4), ["JOB.shuffled"]),
         (lambda: (JOB.shuffled.random() for _ in range(3)), ["JOB.shuffled"]),
-        (Settings.rng.random, ["Settings.rng"]),
+        (lambda: 2 * Settings.rng.random(), ["Settings.rng"]),
         (lambda: [JOB.unused.random(), JOB.shuffled.random()], ["JOB.unused", "JOB.shuffled"]),
         (lambda: (JOB, np.random.random(), torch.rand(1)), []),
         (lambda: len(vars(JOB)), []),
