@@ -259,3 +259,61 @@ for number, (accumulation, length) in enumerate(
 def test_a_trainer_that_is_over_trains_no_further_step_when_it_is_started_again(tmp_path):
     done = frameworks.run("-c", OVER.format(here=str(Path(__file__).parent)), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+HOLDING = """
+import copy, os, signal, sys
+sys.path.insert(0, {here!r})
+import torch, transformers, truestep as ts
+from trainings import Net, Pairs, quiet
+quiet()
+transformers.utils.logging.disable_progress_bar()
+
+class Averages(transformers.TrainerCallback):
+    def __init__(self, model):
+        self.model, self.shadow = model, {{name: each.detach().clone() for name, each in model.named_parameters()}}
+        self.slow, self.averaged, self.seen = copy.deepcopy(model), torch.optim.swa_utils.AveragedModel(model), []
+
+    def on_step_end(self, args, state, control, model=None, **given):
+        self.averaged.update_parameters(model)
+        self.seen.append(state.global_step)
+        with torch.no_grad():
+            for (name, each), slow in zip(model.named_parameters(), self.slow.parameters()):
+                self.shadow[name].mul_(0.9).add_(each, alpha=0.1)
+                slow.lerp_(each, 0.2)
+
+def end(folder, kill_at=-1):
+    transformers.set_seed(1)
+    net, seen = Net(), []
+    def count(*_):
+        seen.extend([1] * net.training)
+        if len(seen) == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+    net.body[0].register_forward_pre_hook(count)
+    exact, averages = ts.transformers.ExactResume(folder + "/exact"), Averages(net)
+    arguments = transformers.TrainingArguments(
+        folder + "/theirs", num_train_epochs=6, per_device_train_batch_size=4, save_steps=2, report_to=[], disable_tqdm=True,
+        eval_strategy="steps", eval_steps=2, load_best_model_at_end=True, metric_for_best_model="loss", learning_rate=0.02,
+        use_cpu=True, remove_unused_columns=False)
+    trainer = transformers.Trainer(net, arguments, train_dataset=Pairs(), eval_dataset=Pairs(),
+        callbacks=[exact, averages, transformers.EarlyStoppingCallback({patience})])
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.train(resume_from_checkpoint=exact.checkpoint)
+    held = [*net.parameters(), *averages.shadow.values(), *averages.slow.parameters(), *averages.averaged.parameters()]
+    return trainer.state.global_step, averages.seen, sum(each.double().sum().item() for each in held).hex()
+
+plain = end("plain")
+for moment in (5, plain[0] - 1):
+    if not (child := os.fork()):
+        end(str(moment), moment)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert (again := end(str(moment))) == plain, (moment, again, plain)
+"""
+
+
+@pytest.mark.parametrize("patience", [4, 9])
+def test_a_trainers_callbacks_go_on_with_what_they_hold(tmp_path, patience):
+    code = HOLDING.format(here=str(Path(__file__).parent), patience=patience)
+    done = frameworks.run("-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

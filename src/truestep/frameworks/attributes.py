@@ -4,8 +4,7 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -37,10 +36,10 @@ class PlainAttributes:
         self,
         given: dict[str, Any],
         of_library: Any = None,
-        stateful: Mapping[str, Any] = MappingProxyType({}),
+        stateful: dict[str, Any] | None = None,
     ) -> None:
         self._of_library = {*vars(nn.Module()), *vars(of_library or nn.Module())}
-        self._holders: dict[str, Any] = {**stateful}
+        self._holders: dict[str, Any] = dict(stateful or {})
         modules = (each for each in given.values() if isinstance(each, nn.Module))
         self._trained = {id(weight) for module in modules for weight in module.parameters()}
         for root, each in given.items():

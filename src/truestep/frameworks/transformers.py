@@ -4,7 +4,7 @@
 import sys
 import weakref
 from pathlib import Path
-from types import FrameType
+from traceback import walk_stack
 from typing import Any, ClassVar
 
 from transformers import TrainerCallback
@@ -85,13 +85,11 @@ class ExactResume(ResumeCallback, TrainerCallback):
 
     def _find_callbacks(self) -> list[Any]:
         """Return all callbacks of the Trainer, by its handler, which calls this one: a Trainer tells none of the others."""
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
-            callbacks = getattr(frame.f_locals.get("self"), "callbacks", None)
-            if isinstance(callbacks, list) and any(each is self for each in callbacks):
-                return callbacks
-            frame = frame.f_back
-        return []
+        running = (frame.f_locals.get("self") for frame, _ in walk_stack(sys._getframe(1)))
+        lists = (getattr(each, "callbacks", None) for each in running)
+        return next(
+            (each for each in lists if isinstance(each, list) and any(one is self for one in each)), []
+        )
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take passes over the training's batches before the first step for the one that is trained on."""

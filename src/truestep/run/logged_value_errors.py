@@ -53,8 +53,8 @@ class _Line(NamedTuple):
 def _what_to_write(name: str, value: Any) -> str:
     line = _Line(name)
     if value is None:
-        said = "a function without return gives None; return the number, or log it where there is one"
-        return f"{said[0].upper()}{said[1:]}: if value is not None: {line.of('value')}."
+        said = "A function without return gives None; return the number, or log it where there is one"
+        return f"{said}: if value is not None: {line.of('value')}."
     if isinstance(value, Update):
         return f"The loss of an update is update.loss: {line.of('update.loss')}."
     if isinstance(value, str | bytes | Path):
@@ -88,8 +88,10 @@ def values_advice(value: Any) -> str:
 
 def _pixels_text(value: Any) -> str | None:
     """Return the lines that make `pixels` of a figure, or of an axis of one; None of what is neither."""
-    name = "value" if hasattr(value, "canvas") else "value.figure"
-    if not hasattr(value if name == "value" else getattr(value, "figure", None), "canvas"):
+    name, figure = (
+        ("value", value) if hasattr(value, "canvas") else ("value.figure", getattr(value, "figure", None))
+    )
+    if not hasattr(figure, "canvas"):
         return None
     return (
         f"{name}.canvas.draw(), then pixels = numpy.asarray({name}.canvas.buffer_rgba()).transpose(2, 0, 1)"

@@ -119,22 +119,23 @@ class World:
 
     def meet(self, what: str, *numbers: float) -> list[list[float]]:
         """Meet the other ranks, which come for the same `what` with as many numbers, and return everybody's."""
-        meeting, self._open = self.later(what, *numbers), None
-        return meeting.wait()
+        return self._begin_meeting(what, numbers, what).wait()
 
     def later(self, what: str, *numbers: float, called: str = "") -> WorldMeeting:
         """Begin a meeting that is waited for when its numbers are needed, and before anything else travels.
 
         `called`: what it is to those who wait elsewhere, for the same without a meeting.
         """
+        self._open = self._begin_meeting(what, numbers, called or what)
+        return self._open
 
+    def _begin_meeting(self, what: str, numbers: Sequence[float], called: str) -> WorldMeeting:
         def gather(everybody: list[Tensor], mine: Tensor) -> Callable[[], None]:
             work = self._begin_gather(everybody, mine)
-            return lambda: self.wait(work, called or what)
+            return lambda: self.wait(work, called)
 
         purpose, apart = f"{self.step} {what}", partial(self.apart, what)
-        self._open = WorldMeeting(purpose, numbers, self.size, gather=gather, apart=apart)
-        return self._open
+        return WorldMeeting(purpose, numbers, self.size, gather=gather, apart=apart)
 
     def _begin_gather(self, everybody: list[Tensor], mine: Tensor) -> Work:
         return self.begin(lambda: dist.all_gather(everybody, mine, group=self.links.control, async_op=True))
