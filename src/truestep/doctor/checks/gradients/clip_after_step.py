@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -108,13 +109,32 @@ def _is_clip_used_by_later_step(later: list[TraceEvent], path: Path) -> bool:
 
 
 def _clips_before_backward(module: SourceModule) -> Iterator[TraceEvent]:
-    """Yield each clip whose next neighbours are backward and step, with no backward before it."""
+    """Yield each clip whose next neighbours are backward and step, and that finds no gradient from before."""
     for trace in module.traces:
         for clip in trace.of("clip"):
             path = clip.loop_path()
             if path and not clip.branches(path):
-                inside = [each for each in trace.of("backward", "step", "clip") if each.inside(path)]
-                kinds = [each.kind for each in inside]
+                inside = [
+                    each for each in trace.of("backward", "step", "clip", "zero_grad") if each.inside(path)
+                ]
                 index = inside.index(clip)
-                if "backward" not in kinds[:index] and kinds[index + 1 :][:2] == ["backward", "step"]:
-                    yield clip
+                match [each for each in inside[index + 1 :] if each.kind != "zero_grad"][:2]:
+                    case [TraceEvent(kind="backward"), TraceEvent(kind="step") as step]:
+                        if _is_nothing_to_clip(inside[:index], clip, step):
+                            yield clip
+
+
+def _is_nothing_to_clip(before: list[TraceEvent], clip: TraceEvent, step: TraceEvent) -> bool:
+    """Tell whether no backward came yet, or a step used each, and what is clipped has been cleared since."""
+    used = next((index for index, each in enumerate(reversed(before)) if each.kind == "backward"), None)
+    if used is None:
+        return True
+    since = before[len(before) - used :]
+    path = clip.loop_path()
+    clears = [each for each in since if each.kind == "zero_grad" and not each.branches(path)]
+    clipped = ast.unparse(clip.node)
+    return any(each.kind == "step" for each in since) and any(
+        each.subject == step.subject != ""
+        or (each.receiver is not None and f"({ast.unparse(each.receiver)}.parameters()" in clipped)
+        for each in clears
+    )
