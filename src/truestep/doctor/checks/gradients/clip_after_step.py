@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
-from truestep.doctor.source.events import Path, TraceEvent
+from truestep.doctor.source.events import Trace, TraceEvent
+from truestep.doctor.source.frames import LocatedExpression
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import method_of, receiver_of, walk
+from truestep.doctor.source.optimizer_model_links import is_of_other_models
 from truestep.doctor.source.rewriting import Edits, last_event, move_after, move_before, next_event
+from truestep.doctor.source.value_origins import value_origins
 from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -62,7 +67,7 @@ class ClipAfterStep(SourceCheck, Watcher):
                 path = event.loop_path()
                 if (
                     before.loop_path() == path
-                    and not _is_clip_used_by_later_step(events[index + 1 :], path)
+                    and not _is_clip_used_by_later_step(module, trace, event, events[index + 1 :])
                     and not event.branches(path)
                     and not before.branches(path)
                 ):
@@ -96,16 +101,35 @@ class ClipAfterStep(SourceCheck, Watcher):
             )
 
 
-def _is_clip_used_by_later_step(later: list[TraceEvent], path: Path) -> bool:
-    """Tell whether a step in the loop may be taken with what was clipped: it is not, where its gradients are cleared first."""
+def _is_clip_used_by_later_step(
+    module: SourceModule, trace: Trace, clip: TraceEvent, later: list[TraceEvent]
+) -> bool:
+    """Tell whether a step in the loop may be taken with what was clipped: its gradients are not cleared first, or not its own."""
     cleared: list[TraceEvent] = []
+    path = clip.loop_path()
     for event in (each for each in later if each.inside(path)):
         if event.kind == "zero_grad" and event.subject:
             cleared.append(event)
-        elif event.kind == "step":
+        elif event.kind == "step" and not _is_clip_of_other_models(module, trace, clip, event):
             if not any(each.subject == event.subject and event.inside(each.path) for each in cleared):
                 return True
     return False
+
+
+def _is_clip_of_other_models(module: SourceModule, trace: Trace, clip: TraceEvent, step: TraceEvent) -> bool:
+    """Tell whether an optimizer holds none of the models whose parameters are clipped, whichever of several they are."""
+    contexts = trace.contexts
+    if contexts is None or clip.context is None:
+        return False
+    calls = [each for each in walk(clip.node) if isinstance(each, ast.Call)]
+    clipped: list[ast.expr | None] = []
+    for net in (receiver_of(each) for each in calls if method_of(each) == "parameters"):
+        if net is not None:
+            made = contexts.origin(LocatedExpression(net, clip.context)).node
+            clipped += [net] if isinstance(made, ast.Call) else value_origins(module, net)
+    return bool(clipped) and all(
+        is_of_other_models(contexts, step, replace(clip, receiver=each)) for each in clipped
+    )
 
 
 def _clips_before_backward(module: SourceModule) -> Iterator[TraceEvent]:
