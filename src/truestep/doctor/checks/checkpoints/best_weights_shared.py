@@ -50,8 +50,8 @@ class BestWeightsShared(SourceCheck):
     Fix: copy.deepcopy(net.state_dict()), or save it to a file at once. Each part of a cross validation
     begins with a best value of its own.
 
-    Evidence: 186 repositories, beds A, B, D, E, F, G, H, I, P, Q, R, S, T, U, V, W, X: 50 true, 2 debatable, 3
-    false.
+    Evidence: 186 repositories, beds A, B, D, E, F, G, H, I, P, Q, R, S, T, U, V, W, X, Y: 56 true, 2 debatable,
+    5 false.
     """
 
     code = "SAVE013"
