@@ -231,3 +231,39 @@ def test_a_mean_of_other_length(lines: str) -> None:
 @pytest.mark.parametrize("lines", SAME_LENGTHS)
 def test_a_mean_of_its_own_length(lines: str) -> None:
     assert not told("EVAL043", BATCHES.replace("LINES", lines))
+
+
+# ── VALUE045: a loop takes entries out of its own list ──
+
+BROKEN = "if not readable(each):\n            "
+CHANGED = [
+    f"for each in paths:\n        {BROKEN}paths.remove(each)",
+    f"for i, each in enumerate(paths):\n        {BROKEN}del paths[i]",
+    f"for i, each in enumerate(tqdm(paths)):\n        {BROKEN}paths.pop(i); bad += 1",
+    (
+        "for each in tqdm(self.paths):\n        try:\n            load(each)\n        except OSError:\n"
+        "            self.paths.remove(each); os.remove(each)"
+    ),
+    f"for each in paths:\n        {BROKEN}other.append(each)\n            paths.remove(each)\n            continue",
+    "for each in paths:\n        if a:\n            break\n        elif b:\n            paths.remove(each)",
+]
+UNCHANGED = [
+    f"for each in list(paths):\n        {BROKEN}paths.remove(each)",
+    f"for each in paths[:]:\n        {BROKEN}paths.remove(each)",
+    f"for each in reversed(paths):\n        {BROKEN}paths.remove(each)",
+    f"for each in paths:\n        {BROKEN}paths.remove(each)\n            break",
+    "for each in paths:\n        if a:\n            if b:\n                paths.remove(each)\n            return",
+    f"for each in paths:\n        {BROKEN}others.remove(each)",
+    f"for each in paths:\n        {BROKEN}paths = [one for one in paths if one != each]; paths.remove(0)",
+    f"for each in paths:\n        {BROKEN}paths.pop(each)",  # of a dict: Python raises
+    f"paths = set(given)\n    for each in paths:\n        {BROKEN}paths.remove(each)",
+    f"for paths in folders:\n        {BROKEN.replace('each', 'paths')}paths.remove(0)",
+    f"for each in paths:\n        {BROKEN}del paths[-1].rest",
+    f"for each in paths:\n        {BROKEN}paths.append(each)",  # a list of what is still to do
+]
+
+
+@pytest.mark.parametrize(("lines", "count"), [*((x, 1) for x in CHANGED), *((x, 0) for x in UNCHANGED)])
+def test_a_list_that_its_loop_changes(lines: str, count: int) -> None:
+    code = f"import os\nfrom tqdm import tqdm\ndef clean(self, paths, others, bad=0):\n    {lines}\n"
+    assert len(told("VALUE045", code)) == count
