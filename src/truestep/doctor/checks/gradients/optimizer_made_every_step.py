@@ -10,7 +10,7 @@ from truestep.doctor.source.counters import is_model_made_anew
 from truestep.doctor.source.loaders import goes_over_batches
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted_name, given_to, receiver_of, walk
-from truestep.doctor.source.value_origins import argument, literal, value_origins
+from truestep.doctor.source.value_origins import argument, literal, resolve_expression, value_origins
 
 _SETS_BACK = ("load_state_dict", "reset_parameters", "apply")
 
@@ -169,7 +169,7 @@ def _owners(module: SourceModule, made: ast.Call) -> list[ast.expr]:
         roots = {(dotted_name(each) or "").partition(".")[0] for each in asked if each is not None}
         given = [argument_for(function, made, each) for each in sorted(roots)]
         return [each for each in given if each is not None and dotted_name(each) is not None]
-    parts = [part for each in given_to(made)[:1] for part in walk(each)]
+    parts = [part for each in given_to(made)[:1] for part in walk(resolve_expression(module, each) or each)]
     if any(isinstance(each, ast.Subscript) for each in parts):
         return []
     owners = [_parameters_owner(each) for each in parts if isinstance(each, ast.Call)]
