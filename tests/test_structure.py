@@ -180,6 +180,7 @@ ONE_IMPORTER = {
     "recomputed_values": "what a value's graph is made of, with the check one file of 230 lines and two matters",
     "shared_weights": "what keeps weights as they are; with the check one file of 500 lines",
     "tracing": "the walk itself; with entries.py one file of 530 lines",
+    "running_means": "what a total of a loop holds; with the check one file of 540 lines and two matters",
     "unfollowed_calls": "which functions nobody can follow; with closed_world.py one file of 430 lines",
 }
 

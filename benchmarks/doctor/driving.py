@@ -3,20 +3,20 @@
 
     PYTHONPATH=src python benchmarks/doctor/driving.py --mirrors MIRRORS --work FOLDER --only Kaixhin__ACER --out driven.jsonl
 
-A mirror is a git directory (OWNER+NAME below MIRRORS). The Python files of each side are laid out below FOLDER, the driver of
+The Python files of each side are laid out below FOLDER, the driver of
 the pair beside them, and `truestep doctor --preview` runs it there. What both sides say is compared by code, file and the text
 of the line.
 """
 
 import argparse
-import io
 import json
 import os
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
+
+from mirrors import files_of, mirror_of, unpack
 
 HERE = Path(__file__).parent
 DRIVERS = HERE / "drivers"
@@ -44,22 +44,9 @@ def laid_out(row, side, mirrors, work):
     """Lay out the Python files of one side of a pair; return the folder."""
     folder = work / row["id"] / side
     if not (folder / row["path"]).is_file():
-        kept = mirrors / row["repo"].replace("/", "+") / "repo"
-        git = kept / ".git" if (kept / ".git").is_dir() else kept
-        commit = row["parent"] if side == "bug" else row["fix"]
-        command = [
-            "git",
-            f"--git-dir={git}",
-            "-c",
-            "safe.directory=*",
-            "archive",
-            commit,
-            "--",
-            ":(glob)**/*.py",
-        ]
-        archive = subprocess.run(command, check=True, capture_output=True).stdout
-        with tarfile.open(fileobj=io.BytesIO(archive)) as file:
-            file.extractall(folder, filter="data")
+        mirror = mirror_of(mirrors, row["repo"])
+        files = files_of(mirror, row["parent" if side == "bug" else "fix"])
+        unpack(mirror, files, [path for path in files if path.endswith(".py")], folder)
     return folder
 
 

@@ -17,34 +17,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from mirrors import files_of, mirror_of, unpack
+
 HERE = Path(__file__).resolve().parent
 KEY = ("repo", "path", "cell", "line", "code")
 ENDINGS = (".py", ".ipynb")
 TESTS = {"test", "tests", "testing"}  # what a library tries of itself trains nothing
-
-
-def git(mirror, *words, given=None):
-    told = subprocess.run(
-        ["git", f"--git-dir={mirror}", *words], input=given, capture_output=True, check=True
-    )
-    return told.stdout
-
-
-def unpack(mirror, commit, folders, into):
-    """Write each Python file and notebook of a commit but its tests. What a mirror lacks (large files) is left out."""
-    lines = git(mirror, "ls-tree", "-r", "-z", commit, "--", *folders).decode("utf-8", "replace").split("\0")
-    rows = [line.split("\t", 1) for line in lines if line.endswith(ENDINGS) and line.startswith("100")]
-    rows = [(head, path) for head, path in rows if not TESTS & set(path.split("/"))]
-    names = [head.split()[2] for head, _ in rows]
-    texts = git(mirror, "cat-file", "--batch", given="\n".join(names).encode())
-    for _, path in rows:
-        head, _, texts = texts.partition(b"\n")
-        if head.endswith(b"missing"):
-            continue
-        size = int(head.split()[2])
-        into.joinpath(path).parent.mkdir(parents=True, exist_ok=True)
-        into.joinpath(path).write_bytes(texts[:size])
-        texts = texts[size + 1 :]
 
 
 def read(folder):
@@ -61,7 +39,10 @@ def findings_of(source, folders, options):
     repo, commit = source.split("@")
     folder = options.work / repo.replace("/", "+")
     if not folder.exists():
-        unpack(options.mirrors / repo.replace("/", "+") / "repo", commit, folders, folder)
+        mirror = mirror_of(options.mirrors, repo)
+        files = files_of(mirror, commit, *folders)
+        wanted = [path for path in files if path.endswith(ENDINGS) and not TESTS & set(path.split("/"))]
+        unpack(mirror, files, wanted, folder)
     started = time.monotonic()
     found, lines = read(folder)
     print(f"{repo}: {lines} lines, {time.monotonic() - started:.0f} s", flush=True)

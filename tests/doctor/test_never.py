@@ -49,7 +49,7 @@ BY_NAME = {
 # What is absent here is absent from one call, expression, class or option, whatever else the program runs.
 FROM_THE_TEXT = {
     "DATA001", "DEV006", "EVAL001", "EVAL009", "GRAD005", "GRAD011", "GRAD040", "LOSS007",
-    "LOSS011", "LOSS035", "OLD010", "PARAM004", "PARAM011", "PARAM021", "PARAM038", "PARAM047", "SCHED005",
+    "LOSS011", "LOSS035", "OLD010", "PARAM004", "PARAM011", "PARAM021", "PARAM038", "PARAM047",
     "SCHED008", "SEED002", "VALUE014", "VALUE028", "VALUE029", "VALUE030", "VALUE032", "VALUE041",
 }  # fmt: skip
 ABSENCE = re.compile(r"\b(never|without|nothing|no|not|none)\b", re.IGNORECASE)

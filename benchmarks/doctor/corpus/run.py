@@ -14,18 +14,19 @@ import bisect
 import datetime as dt
 import difflib
 import hashlib
-import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from mirrors import files_of, git, mirror_of, unpack
 
 HERE = Path(__file__).parent
 NEAR = 10
@@ -42,56 +43,19 @@ def rows_of(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
 
 
-def git_dir(mirrors: Path, repo: str) -> Path | None:
-    base = mirrors / repo.replace("/", "+") / "repo"
-    for candidate in (base / ".git", base):
-        if (candidate / "HEAD").is_file():
-            return candidate
-    return None
+def python_files(directory: Path, commit: str) -> dict[str, tuple[str, int]]:
+    return {path: each for path, each in files_of(directory, commit).items() if path.endswith(".py")}
 
 
-def git(directory: Path, *arguments: str) -> bytes:
-    return subprocess.run(
-        ["git", "--git-dir", str(directory), *arguments], capture_output=True, check=True
-    ).stdout
-
-
-def python_files(directory: Path, commit: str) -> list[str]:
-    names = git(directory, "ls-tree", "-r", "--name-only", "-z", commit).decode("utf8", "replace").split("\0")
-    return [name for name in names if name.endswith(".py")]
-
-
-def check_out(directory: Path, commit: str, names: list[str], into: Path) -> int:
-    """Write these files of the commit; the number of their lines comes back."""
-    num_lines = 0
-    for start in range(0, len(names), 400):
-        packed = git(directory, "archive", "--format=tar", commit, "--", *names[start : start + 400])
-        with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-            for member in tar:
-                if member.isfile():
-                    data = tar.extractfile(member).read()
-                    target = into / member.name
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(data)
-                    num_lines += data.count(b"\n")
-    return num_lines
-
-
-def scope(directory: Path, commit: str, path: str) -> list[str]:
+def scope(files: dict, path: str) -> list[str]:
     """The file's project: the whole repository, or the folder above the file that is small enough to be read."""
-    names = python_files(directory, commit)
-    sizes = {}
-    listing = git(directory, "ls-tree", "-r", "-l", "-z", commit).decode("utf8", "replace").split("\0")
-    for line in listing:
-        head, _, name = line.partition("\t")
-        if name.endswith(".py"):
-            sizes[name] = int(head.split()[3]) / 38  # bytes in a line, on average
-    chosen, prefix = names, ""
+    sizes = {name: size / 38 for name, (_, size) in files.items()}  # 38 bytes in a line, on average
+    chosen, prefix = list(files), ""
     for part in path.split("/")[:-1]:
         if sum(sizes[name] for name in chosen) <= WHOLE_UP_TO:
             break
         prefix += part + "/"
-        chosen = [name for name in names if name.startswith(prefix)]
+        chosen = [name for name in files if name.startswith(prefix)]
     return chosen
 
 
@@ -203,12 +167,14 @@ def one_pair(options: argparse.Namespace, row: dict, directory: Path, into: Path
             file.parent.mkdir(parents=True, exist_ok=True)
             texts[side] = []
             continue
-        result["lines_" + side] = check_out(directory, commit, scope(directory, commit, row["path"]), folder)
+        files = python_files(directory, commit)
+        result["lines_" + side] = unpack(directory, files, scope(files, row["path"]), folder)
         reports[side] = read(options, folder)
         result["seconds_" + side] = round(reports[side]["seconds"], 2)
         result["broken_" + side] = reports[side].get("broken", False)
         file = folder / row["path"]
-        texts[side] = file.read_text("utf8", "replace").splitlines() if file.exists() else []
+        there = side == "buggy" or file.exists()  # a mirror that lacks the faulty file counts as absent
+        texts[side] = file.read_text("utf8", "replace").splitlines() if there else []
     moved = where_to(texts["buggy"], texts["fixed"])
     for name, severities in (("named", {"bug", "risk"}), ("named_any", SEVERITIES)):
         buggy = of_file(reports["buggy"], into / "buggy", row["path"], severities)
@@ -234,7 +200,7 @@ def files_beside(options: argparse.Namespace, rows: list[dict], out: Path) -> di
     into = Path(tempfile.mkdtemp(prefix="corpus-beside-"))
     files = {}
     for row in rows:
-        directory = git_dir(options.mirrors, row["repo"])
+        directory = mirror_of(options.mirrors, row["repo"])
         for side, commit in (("buggy", row["parent"]), ("fixed", row["fix"])):
             if directory is not None:
                 file = into / row["id"] / f"{side}.py"
@@ -267,14 +233,11 @@ def files_beside(options: argparse.Namespace, rows: list[dict], out: Path) -> di
 
 
 def one_ordinary(options: argparse.Namespace, row: dict, directory: Path, into: Path) -> dict:
-    names = [
-        name
-        for name in python_files(directory, row["commit"])
-        if name.split("/")[0] in row["folders"] and not SKIPPED.search(name)
-    ]
+    files = python_files(directory, row["commit"])
+    names = [name for name in files if name.split("/")[0] in row["folders"] and not SKIPPED.search(name)]
     folder = into / "ordinary"
     folder.mkdir(parents=True)
-    num_lines = check_out(directory, row["commit"], names, folder)
+    num_lines = unpack(directory, files, names, folder)
     report = read(options, folder)
     findings = [
         {
@@ -283,13 +246,13 @@ def one_ordinary(options: argparse.Namespace, row: dict, directory: Path, into: 
         }
         for f in report["findings"]
     ]
-    files = [folder / name for name in names]
+    paths = [folder / name for name in names]
     ruff = [
         hit
-        for start in range(0, len(files), 500)
-        for hit in beside(options, "ruff", files[start : start + 500])
+        for start in range(0, len(paths), 500)
+        for hit in beside(options, "ruff", paths[start : start + 500])
     ]
-    torchfix = beside(options, "torchfix", files) if options.torchfix_ordinary else []
+    torchfix = beside(options, "torchfix", paths) if options.torchfix_ordinary else []
     return {
         "repo": row["repo"],
         "commit": row["commit"],
@@ -329,14 +292,14 @@ def over(
     for row in rows:
         if row[key] in known:
             continue
-        directory = git_dir(options.mirrors, row["repo"])
+        directory = mirror_of(options.mirrors, row["repo"])
         if directory is None:
             absent.append(row["repo"])
             continue
         into = Path(tempfile.mkdtemp(prefix="corpus-"))
         try:
             result = measure(options, row, directory, into)
-        except (subprocess.CalledProcessError, OSError, tarfile.TarError) as error:
+        except (subprocess.CalledProcessError, OSError) as error:
             absent.append(f"{row[key]} ({type(error).__name__})")
             continue
         finally:

@@ -18,7 +18,8 @@ _BY_REASON = {
     "no code of strangers is known in which it was true": """
 AMP002 backward-inside-autocast, AMP008 momentum-of-skipped-step, AMP009 fused-sgd-in-half, AMP011 unscaled-in-every-micro-batch,
 AMP012 backward-unscaled, DATA007 batches-stacked, DATA009 fractions-truncated, DATA012 variance-by-difference,
-DATA031 hidden-state-viewed, DEV004 gpu-indices-cut, DIST002 loader-without-sampler, DIST003 all-ranks-on-first-device,
+DATA014 pooling-window-by-division, DATA031 hidden-state-viewed, DEV004 gpu-indices-cut, DIST002 loader-without-sampler,
+DIST003 all-ranks-on-first-device, PARAM009 parameter-by-position,
 DIST007 unused-parameters-searched, DIST010 rank-thrown-away, DIST011 group-not-destroyed, DIST012 port-fixed,
 EVAL034 accuracy-impossible, EVAL035 best-never-beaten, EVAL037 mode-against-metric, EVAL038 monitored-never-logged,
 EVAL040 patience-never-reset, GRAD014 gradient-alias-zeroed, GRAD015 gradient-rows-shared, GRAD042 step-larger-than-weights,
@@ -31,7 +32,8 @@ LOSS049 logits-not-shifted, LOSS053 divergence-over-batch, LOSS054 itself-among-
 LOSS058 offsets-by-other-size, MEM005 step-outputs-kept, MEM006 metric-kept-with-graph, OLD004 distributed-launch,
 PARAM010 parameters-counted-twice, PARAM033 slice-optimized, PARAM034 parameter-held-twice, PARAM036 groups-misspelt,
 PARAM037 parameter-moved-before-registered, PARAM039 switch-inverted, PARAM041 parameters-compared-with-themselves,
-PARAM046 unfrozen-not-optimized, SAVE010 state-left-out, SEED004 numpy-unseeded, VALUE002 loop-over-unused-items,
+PARAM046 unfrozen-not-optimized, SAVE010 state-left-out, SCHED005 schedule-used-up,
+SEED004 numpy-unseeded, VALUE002 loop-over-unused-items,
 VALUE003 key-left-from-loop, VALUE007 keywords-given-by-position, VALUE009 tested-for-another,
 VALUE011 object-given-to-its-method, VALUE015 list-asked-by-name, VALUE020 best-set-to-another, VALUE021 batch-of-other-loop,
 VALUE035 argument-of-other-quantity, VALUE036 replaced-by-constant, VALUE037 default-written-again
@@ -54,7 +56,8 @@ GRAD061 clipped-in-every-micro-batch GRAD008, GRAD062 step-test-never-holds GRAD
 GRAD065 latent-drawn-without-gradient GRAD022, LOSS018 only-one-class LOSS023, LOSS033 likelihood-made-small GRAD030,
 LOSS051 divergence-made-large GRAD030, LOSS052 padding-trained-on LOSS026, LOSS056 overlap-made-small GRAD030,
 LOSS057 softmax-before-split DATA015, MEM004 losses-kept-alive MEM001, MEM007 average-kept-with-graph MEM001,
-PARAM006 weight-norm-after-optimizer PARAM005, PARAM043 average-follows-at-once PARAM022, PARAM044 parameters-given-twice PARAM015,
+PARAM006 weight-norm-after-optimizer PARAM005, PARAM013 relu-born-dead PARAM018,
+PARAM043 average-follows-at-once PARAM022, PARAM044 parameters-given-twice PARAM015,
 PARAM045 copy-follows-at-once PARAM022, REL001 order-of-examples-matters REL002, REL005 item-fits-any-example REL002,
 REL010 figure-is-random EVAL002, SAVE015 own-weights-loaded SAVE002, SAVE017 best-overwritten-by-last SAVE002,
 SAVE018 one-optimizer-not-saved SAVE002, SCHED003 plateau-without-metric SCHED002, SCHED004 epochs-counted-per-batch SCHED010,
@@ -84,7 +87,8 @@ mask-never-used, VALUE034 totals-always-equal, VALUE039 truncation-thrown-away
     "in code of strangers it was never clearly true": """
 DATA039 mask-weighs-as-zero, DIST016 saved-by-every-rank, LOSS025 criterion-left-on-host, LOSS037 target-carries-gradient, LOSS039
 divergence-of-raw-values, MEM002 outputs-kept-with-graph, PARAM012 self-normalising-net-spoiled, PARAM040 option-left-out, SAVE009
-restored-state-replaced, VALUE006 branch-without-effect, VALUE016 divided-by-norm-of-relu, VALUE024 sum-that-cancels
+restored-state-replaced, SAVE006 interrupt-swallowed, VALUE006 branch-without-effect, VALUE016
+divided-by-norm-of-relu, VALUE024 sum-that-cancels
 """,
     "on trial it met no code of strangers": """
 DATA044 transition-shared, GRAD068 part-taken-for-batch, LOSS061 value-past-the-end
@@ -92,6 +96,7 @@ DATA044 transition-shared, GRAD068 part-taken-for-batch, LOSS061 value-past-the-
     "torch raises there": """
 AMP003 scaler-never-updated, AMP004 unscaled-twice, AMP005 autocast-without-device, AMP006 half-type-in-numpy,
 DATA008 double-precision-from-numpy, DATA011 lengths-unsorted, GRAD019 tensor-zero-grad, GRAD021 closure-missing,
+DIST006 layer-drop-under-ddp,
 LOSS004 float-class-indices, LOSS005 class-weights-of-wrong-type, LOSS008 integer-targets-in-bce,
 LOSS013 unreduced-loss-in-backward, EVAL017 gradients-left-off
 """,

@@ -10,9 +10,6 @@ switches gradients off         torch.no_grad torch.inference_mode torch.autograd
 switches gradients             torch.set_grad_enabled torch.autograd.set_grad_enabled torch.autograd.grad_mode.set_grad_enabled
 casts within                   torch.autocast torch.amp.autocast torch.cuda.amp.autocast torch.cpu.amp.autocast
 makes a generator              numpy.random.default_rng numpy.random.RandomState numpy.random.Generator random.Random
-draws a number                 random.random random.uniform numpy.random.random numpy.random.random_sample
-                               numpy.random.uniform
-draws by sizes                 torch.rand numpy.random.rand
 takes numbers over             torch.tensor torch.as_tensor torch.asarray torch.from_numpy torch.Tensor torch.FloatTensor
 splits at random               sklearn.model_selection.train_test_split train_test_split torch.utils.data.random_split
 asks all ranks                 torch.distributed.all_reduce torch.distributed.reduce torch.distributed.all_gather
@@ -57,5 +54,5 @@ FUNCTIONS = _names_by_effect()
 
 @cache
 def functions(*does: str) -> tuple[str, ...]:
-    """Return the full names of what does one of these: `functions("draws a number", "draws by sizes")`."""
+    """Return the full names of what does one of these: `functions("switches gradients off", "switches gradients")`."""
     return tuple(name for each in does for name in FUNCTIONS[each])

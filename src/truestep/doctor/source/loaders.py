@@ -11,7 +11,7 @@ from truestep.doctor.source.events import Trace, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.libraries import LOADERS_ASKED, LOADERS_GIVEN
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted_name, receiver_of, walk
+from truestep.doctor.source.names import Function, dotted_name, last_part, method_of, receiver_of, walk
 from truestep.doctor.source.value_contexts import CallFrames
 from truestep.doctor.source.value_origins import argument, calls_behind
 
@@ -68,6 +68,24 @@ def goes_over_batches(module: SourceModule, loop: ast.For | ast.While) -> bool:
         [each for each in walk(loop.iter) if isinstance(each, ast.expr)] if isinstance(loop, ast.For) else []
     )
     return any(module.kind(each) == "loader" for each in parts)
+
+
+def loop_iterable(module: SourceModule, loop: ast.AST | None) -> ast.expr | None:
+    """Return what a loop goes through, be it by enumerate or a progress bar."""
+    source = loop.iter if isinstance(loop, ast.For) else None
+    while isinstance(source, ast.Call) and source.args and module.functions.target(source) is None:
+        if module.kind(source) == "loader":
+            break
+        source = source.args[0]
+    return source
+
+
+def is_batch_length(size: ast.expr) -> bool:
+    """Tell `len(x)`, `x.shape[0]` and `x.size(0)`."""
+    called = last_part(size.func) if isinstance(size, ast.Call) else ""
+    measured = size.value if isinstance(size, ast.Subscript) else None
+    is_shape = isinstance(measured, ast.Attribute) and measured.attr == "shape"
+    return called == "len" or (isinstance(size, ast.Call) and method_of(size) == "size") or is_shape
 
 
 def is_loader_trained_on_here(module: SourceModule, loader: ast.Call) -> bool:

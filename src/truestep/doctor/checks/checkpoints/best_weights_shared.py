@@ -8,10 +8,19 @@ from itertools import takewhile
 from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.cached_questions import imported_names
 from truestep.doctor.source.counters import counted_loops, is_model_made_anew
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted_name, is_none, last_part, method_of, walk
+from truestep.doctor.source.names import (
+    Function,
+    dotted_name,
+    is_none,
+    last_part,
+    method_of,
+    receiver_of,
+    walk,
+)
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, node_text, replace_node
 from truestep.doctor.source.shared_weights import GIVING_WEIGHTS, KeptWeights, kept_weights, kind_of_owner
 from truestep.doctor.source.value_origins import constant
@@ -50,8 +59,8 @@ class BestWeightsShared(SourceCheck):
     Fix: copy.deepcopy(net.state_dict()), or save it to a file at once. Each part of a cross validation
     begins with a best value of its own.
 
-    Evidence: 186 repositories, beds A, B, D, E, F, G, H, I, P, Q, R, S, T, U, V, W, X: 50 true, 2 debatable, 3
-    false.
+    Evidence: 186 repositories, beds A, B, D, E, F, G, H, I, P, Q, R, S, T, U, V, W, X, Y: 56 true, 2 debatable,
+    5 false.
     """
 
     code = "SAVE013"
@@ -69,7 +78,7 @@ class BestWeightsShared(SourceCheck):
             if loops:
                 is_kept = _is_read_after(module, loops[-1], kept.node, kept.name)
             else:
-                is_kept = not around and _is_loaded_later(module, kept.node, kept.name)
+                is_kept = not around and _is_loaded_later(module, kept.node, kept.name, kept.model)
             is_kept = is_kept or _is_restored_after_training(module, kept, training)
             kind = kind_of_owner(module, kept.model)  # a schedule's and a scaler's are numbers
             if kind not in ("scheduler", "scaler") and is_kept and not _is_filled_anew(module, kept):
@@ -302,13 +311,17 @@ def _is_returned_and_discarded(module: SourceModule, read: ast.expr) -> bool:
     return bool(calls) and all(isinstance(module.home(each).parents[each], ast.Expr) for each in calls)
 
 
-def _is_loaded_later(module: SourceModule, call: ast.expr, target: str) -> bool:
+def _is_loaded_later(module: SourceModule, call: ast.expr, target: str, model: ast.expr) -> bool:
     """Tell a method that a training loop calls: under a test it keeps the dict in an attribute, which is loaded elsewhere."""
     method, name = module.enclosing(call, ast.FunctionDef), target.removeprefix("self.")
     if method is None or not target.startswith("self.") or not name.isidentifier():
         return False
     above = list(module.ancestors(call))
     is_tested = any(isinstance(each, ast.If) for each in above[: above.index(method)])
+    is_tested = is_tested or any(
+        isinstance(each, ast.If) and each.lineno < call.lineno and module.inside(each, ast.Return)
+        for each in method.body
+    )
     reads = [
         each
         for file in module.program.linked
@@ -316,7 +329,7 @@ def _is_loaded_later(module: SourceModule, call: ast.expr, target: str) -> bool:
         if file.scope(each) is not method
     ]
     is_loaded = any(_is_load_state_dict_argument(module.home(each), each) for each in reads)
-    return is_tested and is_loaded and _is_called_in_training(module, method)
+    return is_tested and is_loaded and _is_called_in_training(module, method, dotted_name(model))
 
 
 def _is_load_state_dict_argument(module: SourceModule, read: ast.AST) -> bool:
@@ -324,15 +337,33 @@ def _is_load_state_dict_argument(module: SourceModule, read: ast.AST) -> bool:
     return isinstance(above, ast.Call) and read in above.args and method_of(above) == "load_state_dict"
 
 
-def _is_called_in_training(module: SourceModule, method: ast.FunctionDef) -> bool:
-    """Tell whether a training loop calls a method, be it through another one of its class."""
-    within = {module.enclosing(each, ast.FunctionDef) for each in module.functions.callers(method)}
+def _is_called_in_training(module: SourceModule, method: ast.FunctionDef, model: str | None) -> bool:
+    """Tell whether a training loop calls a method, be it through another one of its class, or on an object that it is given."""
+    callers = module.functions.callers(method)
+    within = {module.enclosing(each, ast.FunctionDef) for each in callers}
     for loop in module.program.training_loops():
         file = module.home(loop)
-        called = {file.functions.target(each) for each in file.inside(loop, ast.Call)} - {None}
+        calls = file.inside(loop, ast.Call)
+        called = {file.functions.target(each) for each in calls} - {None}
         if called & {method, *within}:
             return True
+        if not callers and any(_is_given_object_with_model(file, each, method, model) for each in calls):
+            return True
     return False
+
+
+def _is_given_object_with_model(
+    module: SourceModule, call: ast.Call, method: ast.FunctionDef, model: str | None
+) -> bool:
+    """Tell `stopper(loss, net)` of a function that is given the stopper: it is called as this method is, with a model."""
+    is_call = isinstance(call.func, ast.Name) and method.name == "__call__"
+    receiver = call.func if is_call else receiver_of(call) if method_of(call) == method.name else None
+    if not isinstance(receiver, ast.Name) or module.functions.target(call) is not None:
+        return False
+    is_given = [each.how for each in module.names.bindings(receiver)] == ["parameter"]
+    given = argument_for(method, call, model) if model is not None else None
+    fits = len(call.args) + len(call.keywords) == len(method.args.args) - 1
+    return is_given and fits and given is not None and module.kind(given) in ("module", "ddp")
 
 
 def _can_hold_assigned_value(module: SourceModule, read: ast.expr, statement: ast.stmt) -> bool:

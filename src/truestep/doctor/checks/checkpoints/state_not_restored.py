@@ -61,7 +61,7 @@ class StateNotRestored(SourceCheck):
 
     Fix: load each of these states, as `scheduler.load_state_dict(state["schedule"])`, before the first step.
 
-    Evidence: beds D, G, H, Q, T: 5 true, 3 false.
+    Evidence: beds D, G, H, Q, T, Y: 6 true, 3 false.
     """
 
     code = "SAVE011"

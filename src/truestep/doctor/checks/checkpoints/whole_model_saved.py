@@ -29,8 +29,8 @@ class WholeModelSaved(SourceCheck):
     Fix: save net.state_dict(); make the module, then load_state_dict of what torch.load(weights_only=True) gives.
 
     Evidence: HumanCompatibleAI/imitation e5ef1880 src/imitation/scripts/train_preference_comparisons.py:46;
-    corpus, 186 repositories, beds A, B, C, D, E, F, G, H, I, L, M, N, O, P, Q, R, S, T, U, V, W, X: 122 true,
-    31 debatable, 18 false.
+    corpus, 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L, M, N, O, P, Q, R, S, T, U, V, W, X, Y: 135
+    true, 38 debatable, 18 false.
     """
 
     code = "SAVE001"

@@ -50,7 +50,7 @@ class EvaluationDropsData(SourceCheck):
 
     Evidence: found in the wild (docs/wild.md); LINCellularNeuroscience/VAME b97a5180
     vame/model/evaluate.py:157; LINCellularNeuroscience/VAME b97a5180 vame/model/rnn_vae.py:330; corpus, 186
-    repositories, beds B, C, D, E, F, G, I, M, N, P, Q, R, S, T, U, V, W, X: 46 true, 11 debatable, 12 false.
+    repositories, beds B, C, D, E, F, G, I, M, N, P, Q, R, S, T, U, V, W, X, Y: 47 true, 11 debatable, 12 false.
     """
 
     code = "DATA002"

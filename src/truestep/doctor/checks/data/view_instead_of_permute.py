@@ -37,8 +37,8 @@ class ViewInsteadOfPermute(SourceCheck):
 
     Fix: permute or transpose, then .contiguous() where a view is needed.
 
-    Evidence: graykode/nlp-tutorial d05e31ec 4-3.Bi-LSTM(Attention)/Bi-LSTM(Attention).py:21; beds R, X: 3 true,
-    3 false.
+    Evidence: graykode/nlp-tutorial d05e31ec 4-3.Bi-LSTM(Attention)/Bi-LSTM(Attention).py:21; beds R, X, Y: 3
+    true, 8 false.
     """
 
     code = "DATA006"

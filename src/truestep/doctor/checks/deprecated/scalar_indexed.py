@@ -33,7 +33,7 @@ class ScalarIndexed(SourceCheck):
     Fix: loss.item().
 
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/began/began.py:196; 186 repositories, beds E,
-    F, G, H, I, K, L, M, N, O, P, Q, R, S, T, U, V, W: 371 true, 5 debatable, 5 false.
+    F, G, H, I, K, L, M, N, O, P, Q, R, S, T, U, V, W, Y: 385 true, 5 debatable, 5 false.
     """
 
     code = "OLD008"

@@ -42,7 +42,7 @@ class MovedCopyThrownAway(SourceCheck):
     Fix: x = x.to(device).
 
     Evidence: JDAI-CV/fast-reid c9bc3ceb projects/FastRT/pybind_interface/market_benchmark.py:41; corpus, 186
-    repositories, beds C, D, E, F, H, K, R, T, V: 8 true, 6 debatable, 11 false.
+    repositories, beds C, D, E, F, H, K, R, T, V, Y: 8 true, 8 debatable, 11 false.
     """
 
     code = "DEV005"

@@ -32,8 +32,8 @@ class ProviderFallsBack(SourceCheck):
 
     Fix: list both and assert on sess.get_providers().
 
-    Evidence: the plain form of row 96 of docs/mistakes.md; 186 repositories, beds H, I, N: 4 true, 3 debatable,
-    0 false.
+    Evidence: the plain form of row 96 of docs/mistakes.md; 186 repositories, beds H, I, N, Y: 5 true, 3
+    debatable, 0 false.
     """
 
     code = "DEV003"

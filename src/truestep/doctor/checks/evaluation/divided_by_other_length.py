@@ -6,13 +6,20 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.batch_counts import LOADER, loader_tensors, num_rows
 from truestep.doctor.source.integer_values import whole_number
+from truestep.doctor.source.loaders import is_batch_length, loop_iterable
 from truestep.doctor.source.losses import loss_calls, loss_layer_constructor, loss_reduction
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted_name, given_to, last_part, method_of, receiver_of
+from truestep.doctor.source.names import Function, dotted_name, given_to, last_part, names_in, receiver_of
+from truestep.doctor.source.running_means import (
+    additions_each_turn,
+    divisions_in,
+    divisor_of_period,
+    is_one_turn_more,
+    unwrap_number,
+)
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.value_origins import (
     argument,
@@ -33,7 +40,7 @@ class DividedByOtherLength(SourceCheck):
 
     Why: the mean is wrong by the ratio of the two lengths, and moves when either set changes. The mean losses of batches,
     divided by the number of examples, are too small by the batch size. Batches times batch size is more than there are
-    examples: the last batch is mostly smaller.
+    examples: the last batch is mostly smaller. A window's mean is divided by the number of batches in the window.
 
     Bad:
         train_loader, valid_loader = DataLoader(x, shuffle=True), DataLoader(x)
@@ -52,15 +59,15 @@ class DividedByOtherLength(SourceCheck):
     Fix: divide by the length of what the loop goes through; add loss.item() * len(x) where examples are counted;
     divide by len(loader.dataset), or by the len(x) that were counted.
 
-    Evidence: 186 repositories, beds D, H, I, M, Q, R, S, T, U, V, W, X: 38 true, 1 debatable, 4 false.
+    Evidence: 186 repositories, beds D, H, I, M, Q, R, S, T, U, V, W, X, Y: 49 true, 1 debatable, 4 false.
     """
 
     code = "EVAL043"
-    words = ("len(", "size(", "shape[", "batch_size")
+    words = ("len(", "size(", "shape[", "batch_size", "%", "enumerate(")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a quotient where every loop that adds to the total goes through one other loader."""
-        for node, total, length in _divisions(module) if "torch" in module.text else ():
+        for node, total, length in divisions_in(module) if "torch" in module.text else ():
             name, other = dotted_name(total), _loader_in_len_call(module, length)
             if name is None or other is None:
                 continue
@@ -74,16 +81,8 @@ class DividedByOtherLength(SourceCheck):
         yield from _meters_of_means(module)
         yield from _sums_over_batches(module)
         yield from _find_full_batch_assumptions(module)
-
-
-def _divisions(module: SourceModule) -> Iterator[tuple[ast.AST, ast.expr, ast.expr]]:
-    """Yield each `a / b` and `a /= b`, with what is divided and by what."""
-    for quotient in module.all(ast.BinOp):
-        if isinstance(quotient.op, ast.Div):
-            yield quotient, quotient.left, quotient.right
-    for division in module.all(ast.AugAssign):
-        if isinstance(division.op, ast.Div):
-            yield division, division.target, division.value
+        yield from _find_other_windows(module)
+        yield from _find_means_divided_by_rows(module)
 
 
 def _is_same_loader(module: SourceModule, node: ast.AST, source: str, other: str) -> bool:
@@ -111,7 +110,7 @@ def _find_means_over_examples(module: SourceModule) -> Iterator[At]:
     files = module.program.linked
     means = {each for file in files for each in loss_calls(file) if _is_mean_loss(file, each)}
     sums = _sums_of_means(module, means) if means else {}
-    for node, total, number in _divisions(module) if sums else ():
+    for node, total, number in divisions_in(module) if sums else ():
         if isinstance(total, ast.Call) and ast.unparse(total.func).endswith("sum") and total.args:
             total = total.args[0]
         loops = [module.loop(each) for each in sums.get(_total_location(module, total), [])]
@@ -119,6 +118,58 @@ def _find_means_over_examples(module: SourceModule) -> Iterator[At]:
         if is_shown and all(_is_example_count(module, number, each) for each in loops):
             text = f"Mean losses of batches are added up, and divided by the number of examples, {ast.unparse(number)}."
             yield At(node, text, RISK)
+
+
+def _find_other_windows(module: SourceModule) -> Iterator[At]:
+    """Report the mean of a window of batches that is divided by another number than that of its batches."""
+    losses = [*loss_calls(module)]
+    means = {each for each in losses if _is_mean_loss(module, each)}
+    for node, total, number in divisions_in(module):
+        name, loop = dotted_name(total), module.loop(node)
+        if name is None or not isinstance(loop, ast.For) or module.scope(loop) is not module.scope(node):
+            continue
+        if is_one_turn_more(module, node, number):
+            if additions_each_turn(module, loop, name, node.lineno):
+                text = f"{name!r} holds {ast.unparse(number)} + 1 batches here: the counter begins at 0."
+                yield At(node, text, RISK)
+        elif (
+            losses
+            and len(means) == len(losses)
+            and (period := divisor_of_period(module, node, name, number)) is not None
+        ):
+            added = additions_each_turn(module, loop, name, node.lineno)
+            values = [unwrap_number(each.value) for each in added]
+            trained = {dotted_name(receiver_of(each) or each) for each in module.method_calls("backward")}
+            if values and all(
+                dotted_name(each) in trained or _is_combination_of_means(module, means, each)
+                for each in values
+            ):
+                yield At(
+                    node,
+                    f"{name!r} holds {period} batches here, and is divided by {ast.unparse(number)}.",
+                    RISK,
+                )
+
+
+def _find_means_divided_by_rows(module: SourceModule) -> Iterator[At]:
+    """Report `total += loss.item() / len(x)` of a loss that is the mean over x already."""
+    means = {each for each in loss_calls(module) if _is_mean_loss(module, each)}
+    for added in module.all(ast.AugAssign) if means else ():
+        value, loop = added.value, module.loop(added)
+        if (
+            not isinstance(added.op, ast.Add)
+            or not isinstance(value, ast.BinOp)
+            or not isinstance(value.op, ast.Div)
+        ):
+            continue
+        rows = (
+            value.right if _ROWS.search(ast.unparse(value.right)) else resolve_expression(module, value.right)
+        )
+        measured = {*names_in(rows)} if rows is not None and _ROWS.search(ast.unparse(rows)) else set()
+        of_turn = {*names_in(loop.target)} if isinstance(loop, ast.For) else set()
+        if measured & of_turn and _is_combination_of_means(module, means, unwrap_number(value.left)):
+            text = f"The loss is the mean over the batch already, and is divided by {ast.unparse(value.right)} again."
+            yield At(added, text, RISK)
 
 
 def _meters_of_means(module: SourceModule) -> Iterator[At]:
@@ -156,7 +207,7 @@ def _gives_mean_and_size(
     means = {each for file in files for each in loss_calls(file) if _is_mean_loss(file, each)}
     means |= {each for file in files for each in file.method_calls("mean") if not given_to(each)}  # over all
     sized = size is not None and bool(_ROWS.search(ast.unparse(resolve_expression(home, size) or size)))
-    return sized and given is not None and _is_combination_of_means(home, means, _unwrap_number(given))
+    return sized and given is not None and _is_combination_of_means(home, means, unwrap_number(given))
 
 
 def _sums_over_batches(module: SourceModule) -> Iterator[At]:
@@ -167,9 +218,9 @@ def _sums_over_batches(module: SourceModule) -> Iterator[At]:
     ]
     is_trained_on = any(_is_combination_of_means(module, summed, each) for each in taken)
     sums = _sums_of_means(module, summed) if summed and not is_trained_on else {}
-    for node, total, length in _divisions(module) if sums else ():
+    for node, total, length in divisions_in(module) if sums else ():
         loops = [module.loop(each) for each in sums.get(_total_location(module, total), [])]
-        sources = [_loop_iterable(module, each) for each in loops]
+        sources = [loop_iterable(module, each) for each in loops]
         if (
             _loader_in_len_call(module, length)
             and sources
@@ -224,7 +275,7 @@ def _sums_of_means(module: SourceModule, means: set[ast.Call]) -> dict[_Place, l
         adding += [(call.func.value, each, call) for each in call.args[:1]]
     for place, value, node in adding:
         text = _total_location(module, place)
-        if _is_combination_of_means(module, means, _unwrap_number(value)) and module.loop(node) is not None:
+        if _is_combination_of_means(module, means, unwrap_number(value)) and module.loop(node) is not None:
             sums.setdefault(text, []).append(node)
         else:
             others.add(text)
@@ -252,25 +303,9 @@ def _is_combination_of_means(
     return bool(made)
 
 
-def _unwrap_number(node: ast.expr) -> ast.expr:
-    """Return x for `x.item()`, `float(x)` and `x.detach().cpu()`."""
-    while isinstance(node, (ast.Call, ast.Attribute)):
-        if isinstance(node, ast.Attribute):
-            if node.attr != "data":
-                break
-            node = node.value
-        elif isinstance(node.func, ast.Attribute) and node.func.attr in SAME_NUMBERS and not node.args:
-            node = node.func.value
-        elif isinstance(node.func, ast.Name) and node.func.id == "float" and node.args:
-            node = node.args[0]
-        else:
-            break
-    return node
-
-
 def _is_example_count(module: SourceModule, number: ast.expr, loop: ast.AST | None) -> bool:
     """Tell `len(loader.dataset)`, or a count that the batches of the same loop are added to."""
-    source = _loop_iterable(module, loop)
+    source = loop_iterable(module, loop)
     if source is None or not _is_batched_loader(module, source):
         return False
     if _is_dataset_length(module, number) or any(
@@ -330,18 +365,8 @@ def _additions_to_total(module: SourceModule, node: ast.AST, name: str) -> list[
 def _loader_of_addition(module: SourceModule, added: ast.AugAssign) -> str | None:
     """Return the loader that the loop around a sum goes through, be it by enumerate or a progress bar."""
     loop = module.loop(added)
-    source = _loop_iterable(module, loop)
+    source = loop_iterable(module, loop)
     return dotted_name(source) if source is not None and _is_loader(module, source) else None
-
-
-def _loop_iterable(module: SourceModule, loop: ast.AST | None) -> ast.expr | None:
-    """Return what a loop goes through, be it by enumerate or a progress bar."""
-    source = loop.iter if isinstance(loop, ast.For) else None
-    while isinstance(source, ast.Call) and source.args and module.functions.target(source) is None:
-        if module.kind(source) == "loader":
-            break
-        source = source.args[0]
-    return source
 
 
 def _find_full_batch_assumptions(module: SourceModule) -> Iterator[At]:
@@ -388,15 +413,7 @@ def _has_equal_batches(module: SourceModule, loader: ast.Call) -> bool:
     if number == 1 or (rows is not None and number and rows % number == 0):
         return True
     known = [size, resolve_expression(module, size)]
-    return any(each is not None and _is_batch_length(each) for each in known)
-
-
-def _is_batch_length(size: ast.expr) -> bool:
-    """Tell `len(x)`, `x.shape[0]` and `x.size(0)`."""
-    called = last_part(size.func) if isinstance(size, ast.Call) else ""
-    measured = size.value if isinstance(size, ast.Subscript) else None
-    is_shape = isinstance(measured, ast.Attribute) and measured.attr == "shape"
-    return called == "len" or (isinstance(size, ast.Call) and method_of(size) == "size") or is_shape
+    return any(each is not None and is_batch_length(each) for each in known)
 
 
 def _can_drop_last(module: SourceModule, loader: ast.expr) -> bool:

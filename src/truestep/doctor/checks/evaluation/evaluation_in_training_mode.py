@@ -65,7 +65,7 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
 
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/aae/aae.py:152; eriklindernoren/PyTorch-GAN
     36d3c77e implementations/acgan/acgan.py:159; 186 repositories, beds C, D, E, F, G, I, K, L, M, P, Q, R, S,
-    T, U, V, W, X: 67 true, 12 debatable, 9 false.
+    T, U, V, W, X, Y: 72 true, 12 debatable, 9 false.
     """
 
     code = "EVAL002"

@@ -38,7 +38,8 @@ class TotalResetAtWrongPlace(SourceCheck):
     Fix: set it to 0 before the loop over the batches, in each epoch.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/039/main.py:14;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/039/original_code_snippet.py:7; beds C, R, V: 4 true, 0 false.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/039/original_code_snippet.py:7; beds C, R, V: 4 true, 0
+    false.
     """
 
     code = "EVAL039"

@@ -75,7 +75,7 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
     Fix: call optimizer.zero_grad() once per step, anywhere but between backward() and step().
 
     Evidence: found in the wild (docs/wild.md); corpus, 186 repositories, beds A, B, E, G, H, I, M, P, Q, T, U,
-    V: 22 true, 5 debatable, 10 false.
+    V, Y: 23 true, 5 debatable, 12 false.
     """
 
     code = "GRAD001"

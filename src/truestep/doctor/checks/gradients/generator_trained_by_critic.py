@@ -53,8 +53,8 @@ class GeneratorTrainedByCritic(SourceCheck):
     backward(), and each step() straight behind it; Adam(discriminator.parameters()) for the optimizer that
     steps after the discriminator's loss.
 
-    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/softmax_gan/softmax_gan.py:146; beds R, W, X:
-    2 true, 1 debatable, 6 false.
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/softmax_gan/softmax_gan.py:146; beds R, W, X,
+    Y: 2 true, 1 debatable, 7 false.
     """
 
     code = "GRAD020"

@@ -39,8 +39,8 @@ class LastMicroBatchesDropped(SourceCheck):
     Fix: step when (i + 1) % k == 0, and at the last batch; divide by how many batches each step is made of.
 
     Evidence: microsoft/Swin-Transformer f82860bf main_simmim_ft.py:187; microsoft/Swin-Transformer f82860bf
-    main_simmim_pt.py:147; corpus, 186 repositories, beds A, D, E, F, H, I, N, T, W, X: 23 true, 6 debatable, 8
-    false.
+    main_simmim_pt.py:147; corpus, 186 repositories, beds A, D, E, F, H, I, N, T, W, X, Y: 25 true, 6 debatable,
+    8 false.
     """
 
     code = "GRAD006"

@@ -38,7 +38,7 @@ class LeafLostByMove(SourceCheck):
 
     Fix: make it there (device=..., dtype=...), or call .requires_grad_() after .to().
 
-    Evidence: 186 repositories, beds C, K, P, Q, R, T, U: 7 true, 2 debatable, 53 false.
+    Evidence: 186 repositories, beds C, K, P, Q, R, T, U, Y: 9 true, 2 debatable, 53 false.
     """
 
     code = "GRAD013"

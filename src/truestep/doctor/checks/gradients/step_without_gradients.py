@@ -40,8 +40,8 @@ class StepWithoutGradients(SourceCheck, Watcher):
     the model that computes the loss, and don't detach before backward().
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/main.py:16;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/original_code_snippet.py:11; beds C, I, P, R: 2
-    true, 3 false.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/original_code_snippet.py:11; beds C, E, I, P, R: 2
+    true, 7 false.
     """
 
     code = "GRAD024"

@@ -40,7 +40,7 @@ class ZeroGradOncePerEpoch(SourceCheck):
 
     Fix: move zero_grad() into the loop that calls step().
 
-    Evidence: the plain form of row 3 of docs/mistakes.md; beds E, H, I, P, S, V, X: 7 true, 3 debatable, 2
+    Evidence: the plain form of row 3 of docs/mistakes.md; beds E, H, I, P, S, V, X, Y: 8 true, 3 debatable, 2
     false.
     """
 

@@ -48,7 +48,7 @@ class LogarithmOfZero(SourceCheck):
 
     Evidence: JDAI-CV/fast-reid c9bc3ceb fastreid/modeling/losses/focal_loss.py:80; THUDM/CogDL 281f4742
     cogdl/models/emb/gatne.py:263; corpus, 186 repositories, beds A, B, C, D, F, G, H, L, M, O, P, Q, S, T, U,
-    V, W, X: 29 true, 16 debatable, 7 false.
+    V, W, X, Y: 29 true, 16 debatable, 8 false.
     """
 
     code = "LOSS011"

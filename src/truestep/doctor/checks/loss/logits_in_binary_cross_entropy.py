@@ -43,7 +43,7 @@ class LogitsInBinaryCrossEntropy(SourceCheck):
     Fix: binary_cross_entropy_with_logits on the raw outputs, with no activation before it.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/main.py:27;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/original_code_snippet.py:20; beds Q, T: 1 true, 3
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/original_code_snippet.py:20; beds Q, T, Y: 4 true, 3
     false.
     """
 

@@ -61,7 +61,8 @@ class ShapesBroadcast(SourceCheck, Watcher):
 
     Fix: give both one shape, with prediction.squeeze(1) or target.unsqueeze(1); assert that the shapes are equal.
 
-    Evidence: the plain form of rows 40 and 52 of docs/mistakes.md; 186 repositories, beds L, P, Q: 4 true, 6 false.
+    Evidence: the plain form of rows 40 and 52 of docs/mistakes.md; 186 repositories, beds L, P, Q: 4 true, 6
+    false.
     """
 
     code = "LOSS017"

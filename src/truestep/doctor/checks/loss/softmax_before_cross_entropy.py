@@ -39,7 +39,7 @@ class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
 
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/acgan/acgan.py:100; eriklindernoren/PyTorch-
     GAN 36d3c77e implementations/infogan/infogan.py:111; 186 repositories, beds A, C, E, F, G, H, I, K, M, N, P,
-    Q, R, S, T, U, V, W, X: 101 true, 3 debatable, 1 false.
+    Q, R, S, T, U, V, W, X, Y: 102 true, 3 debatable, 1 false.
     """
 
     code = "LOSS001"

@@ -33,7 +33,7 @@ class NormEpsilonTooLarge(SourceCheck):
     Fix: momentum=; torch's is the weight of the new batch: 1 minus what Keras calls so.
 
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/acgan/acgan.py:59; eriklindernoren/PyTorch-
-    GAN 36d3c77e implementations/began/began.py:58; beds A, G, H, I, K, O, R, S, V, W: 51 true, 0 false.
+    GAN 36d3c77e implementations/began/began.py:58; beds A, G, H, I, K, O, R, S, V, W, Y: 57 true, 0 false.
     """
 
     code = "PARAM030"

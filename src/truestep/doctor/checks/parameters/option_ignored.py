@@ -70,7 +70,7 @@ class OptionIgnored(SourceCheck):
 
     Fix: use it, or take it away.
 
-    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N, Q, R, T, U, V, W, X: 45 true, 18
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N, Q, R, T, U, V, W, X, Y: 45 true, 22
     debatable, 3 false.
     """
 

@@ -42,7 +42,7 @@ class OptionNeverStored(SourceCheck):
 
     Fix: store it in __init__.
 
-    Evidence: 186 repositories, beds F, I, K, L, N, P, R, S, U, V, X: 27 true, 3 debatable, 1 false.
+    Evidence: 186 repositories, beds F, I, K, L, N, P, R, S, U, V, X, Y: 28 true, 3 debatable, 1 false.
     """
 
     code = "PARAM047"

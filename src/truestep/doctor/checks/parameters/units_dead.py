@@ -28,7 +28,7 @@ class UnitsDead(Watcher):
     Why: a unit that is 0 everywhere gets no gradient: it never learns again.
 
     Bad:
-        nn.init.constant_(net[0].bias, -10.0)  # truestep: ignore[PARAM013]
+        nn.init.constant_(net[0].bias, -10.0)
         for _ in range(3):
             for x, y in loader:
                 opt.zero_grad()

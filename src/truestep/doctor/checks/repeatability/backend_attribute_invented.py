@@ -44,7 +44,7 @@ class BackendAttributeInvented(SourceCheck):
     Fix: the switches of cudnn are enabled, deterministic, benchmark, benchmark_limit and allow_tf32.
 
     Evidence: THUDM/CogDL 281f4742 cogdl/utils/utils.py:43; THUDM/CogDL 281f4742
-    examples/graphmae/graphmae/utils.py:36; corpus, 186 repositories, beds D, I, K, N, P, R, U, V: 25 true, 2
+    examples/graphmae/graphmae/utils.py:36; corpus, 186 repositories, beds D, I, K, N, P, R, U, V, Y: 26 true, 2
     debatable, 0 false.
     """
 

@@ -34,7 +34,7 @@ class BenchmarkBesideDeterministic(SourceCheck):
 
     Fix: benchmark only for speed, with fixed shapes, where repeatability does not matter.
 
-    Evidence: 186 repositories, beds B, E, F, G, H, I, L, O, R, T, V, X: 28 true, 1 debatable, 7 false.
+    Evidence: 186 repositories, beds B, E, F, G, H, I, L, O, R, T, V, X, Y: 28 true, 2 debatable, 7 false.
     """
 
     code = "SEED003"

@@ -55,7 +55,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
 
     Evidence: leoxiaobin/deep-high-resolution-net.pytorch 6f69e467 tools/train.py:183; qfgaohao/pytorch-ssd
     7a839cbc prune_alexnet.py:105; corpus, 186 repositories, beds A, B, C, E, F, G, H, I, K, M, N, P, Q, R, S,
-    T, U, V, W: 42 true, 13 debatable, 3 false.
+    T, U, V, W, Y: 42 true, 14 debatable, 3 false.
     """
 
     code = "SCHED001"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A schedule that never moves, or waits for the wrong end of its figure."""
+"""A schedule that never moves, or waits for the wrong end of its figure, or for that of one batch."""
 
 import ast
 import re
@@ -9,6 +9,8 @@ from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.better_ends import better_end_of_figure
 from truestep.doctor.source.live_variables import is_in_comment
+from truestep.doctor.source.loaders import goes_over_batches, is_batch_length, loop_iterable
+from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, last_part, names_in, receiver_of, walk
 from truestep.doctor.source.training_actions import SCHEDULE
@@ -19,10 +21,11 @@ _PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 
 
 class SchedulerNeverStepped(SourceCheck):
-    """A learning-rate schedule is made and never stepped, or a plateau waits for the wrong end of its figure.
+    """A learning-rate schedule is made and never stepped, or a plateau waits for the wrong end of its figure, or one batch's.
 
     Why: the rate stays what it was at the start. A plateau of mode "min" that is given an accuracy takes each better
-    value for a worse one: it makes the rate smaller while the training goes well.
+    value for a worse one: it makes the rate smaller while the training goes well. The loss of a pass's last batch moves
+    with whichever rows are in it.
 
     Bad:
         sched = torch.optim.lr_scheduler.StepLR(opt, 2)  # here
@@ -40,10 +43,10 @@ class SchedulerNeverStepped(SourceCheck):
             sched.step()
 
     Fix: scheduler.step() per epoch (or per batch, as its numbers mean), in manual optimization by
-    self.lr_schedulers().step(). mode="max" for what
-    grows as the model gets better, mode="min" for losses and errors.
+    self.lr_schedulers().step(). mode="max" for what grows as the model gets better, mode="min" for losses and
+    errors; the mean over the pass in both.
 
-    Evidence: beds A, C, E, G, K, M, N, O, P, Q, S, U, W: 16 true, 7 debatable, 3 false.
+    Evidence: beds A, C, E, G, K, M, N, O, P, Q, S, U, W, Y: 18 true, 7 debatable, 3 false.
     """
 
     code = "SCHED002"
@@ -54,6 +57,7 @@ class SchedulerNeverStepped(SourceCheck):
         """Report one whose name is never read again, and a plateau's step by what its mode is against."""
         yield from _plateaus_of_other_mode(module)
         yield from _left_to_manual_optimization(module)
+        yield from _plateaus_of_last_batch(module)
         for name, call in module.calls_matching("torch.optim.lr_scheduler."):
             target = module.statement(call)
             if not isinstance(target, ast.Assign) or target.value is not call or name.endswith("LRScheduler"):
@@ -77,8 +81,8 @@ class SchedulerNeverStepped(SourceCheck):
                     )
 
 
-def _plateaus_of_other_mode(module: SourceModule) -> Iterator[At]:
-    """Report what a plateau is given, where the name of it or what makes it says that its other end is the better one."""
+def _plateau_steps(module: SourceModule) -> Iterator[tuple[ast.AST, ast.expr, ast.Call]]:
+    """Yield where plateaus are given their figures, with the figure and the call that made the plateau."""
     stepped = [
         (step, receiver_of(step), argument(step, 0, "metrics")) for step in module.method_calls("step")
     ]
@@ -91,24 +95,68 @@ def _plateaus_of_other_mode(module: SourceModule) -> Iterator[At]:
         )
     ]
     for step, plateau, figure in (*stepped, *handed):
-        if plateau is None or figure is None:
+        made = [] if plateau is None else list(value_origins(module, plateau))
+        call = made[0] if len(made) == 1 else None
+        if figure is None or not isinstance(call, ast.Call) or has_star_args(call):
             continue
-        made = list(value_origins(module, plateau))
-        for call in made if len(made) == 1 else ():
-            if (
-                not isinstance(call, ast.Call)
-                or module.home(call).qualify(call.func) != _PLATEAU
-                or has_star_args(call)
-            ):
-                continue
-            mode = argument(call, 1, "mode")
-            way, better = (
-                "min" if mode is None else literal(module.home(call), mode),
-                better_end_of_figure(module, figure),
-            )
-            if better is not None and way in ("min", "max") and way != better:
-                text = f"The plateau's mode is {way!r}, and the {better} of {ast.unparse(figure)!r} is its best value."
-                yield At(step, text, RISK)
+        if module.home(call).qualify(call.func) == _PLATEAU:
+            yield step, figure, call
+
+
+def _plateaus_of_other_mode(module: SourceModule) -> Iterator[At]:
+    """Report what a plateau is given, where the name of it or what makes it says that its other end is the better one."""
+    for step, figure, call in _plateau_steps(module):
+        mode = argument(call, 1, "mode")
+        way = "min" if mode is None else literal(module.home(call), mode)
+        better = better_end_of_figure(module, figure)
+        if better is not None and way in ("min", "max") and way != better:
+            text = f"The plateau's mode is {way!r}, and the {better} of {ast.unparse(figure)!r} is its best value."
+            yield At(step, text, RISK)
+
+
+def _plateaus_of_last_batch(module: SourceModule) -> Iterator[At]:
+    for step, figure, _ in _plateau_steps(module):
+        if _is_loss_of_last_batch(module, figure):
+            text = f"The plateau is given {ast.unparse(figure)!r}, the loss of the last batch alone."
+            yield At(step, text, RISK)
+
+
+def _is_loss_of_last_batch(module: SourceModule, figure: ast.expr, steps: int = 2) -> bool:
+    """Tell the loss that a loop over batches made last, here or in the function that gives it back."""
+    names = [each for each in walk(figure) if isinstance(each, ast.Name) and each.id != "float"]
+    if len(names) != 1:
+        return False
+    made = module.resolver.reaching(names[0])
+    around = {*module.ancestors(names[0])}
+    loops = [module.loop(each.node) for each in made]
+    values = [each.value for each in made if each.value is not None and each.how != "augmented"]
+    if len(values) < len(made) or not made:
+        return False
+    if all(each is not None and each not in around and _has_many_batches(module, each) for each in loops):
+        return all(_is_loss(module, each) for each in values)
+    function = module.functions.target(values[0]) if isinstance(values[0], ast.Call) else None
+    results = module.functions.results(function) if len(values) == 1 and steps else []
+    return bool(results) and all(
+        _is_loss_of_last_batch(module.home(each), each, steps - 1) for each in results
+    )
+
+
+def _has_many_batches(module: SourceModule, loop: ast.For | ast.While) -> bool:
+    """Tell a loop over a loader that is not made to give all rows in one batch."""
+    source = loop_iterable(module, loop)
+    made = [] if source is None else list(value_origins(module, source))
+    sizes = [argument(each, 1, "batch_size") for each in made if isinstance(each, ast.Call)]
+    return goes_over_batches(module, loop) and not any(
+        each is not None and is_batch_length(each) for each in sizes
+    )
+
+
+def _is_loss(module: SourceModule, value: ast.expr) -> bool:
+    losses = {*loss_calls(module)}
+    origins = list(value_origins(module, value))
+    return bool(origins) and all(
+        each in losses or (isinstance(each, ast.Attribute) and each.attr == "loss") for each in origins
+    )
 
 
 def _left_to_manual_optimization(module: SourceModule) -> Iterator[At]:

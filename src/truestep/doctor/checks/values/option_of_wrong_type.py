@@ -36,7 +36,7 @@ class OptionOfWrongType(SourceCheck):
 
     Fix: type=float for fractions; action=argparse.BooleanOptionalAction, or "store_true", for switches.
 
-    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L, M, N, O, P, Q, R, S, T, U, V, W, X: 194
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L, M, N, O, P, Q, R, S, T, U, V, W, X, Y: 197
     true, 6 debatable, 4 false.
     """
 

@@ -33,7 +33,7 @@ class ParameterOverwritten(SourceCheck):
 
     Fix: delete the assignment, or the parameter.
 
-    Evidence: 186 repositories, beds A, B, C, D, F, G, H, I, M, P, R, T, U, V, W, X: 24 true, 12 debatable, 6
+    Evidence: 186 repositories, beds A, B, C, D, F, G, H, I, M, P, R, T, U, V, W, X, Y: 24 true, 14 debatable, 6
     false.
     """
 

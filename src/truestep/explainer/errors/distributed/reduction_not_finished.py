@@ -47,7 +47,7 @@ class ReductionNotFinished(Explainer):
     """
 
     messages = (r"Expected to have finished reduction in the prior iteration before starting a new one",)
-    checks = ("DIST006", "PARAM021")
+    checks = ("PARAM021",)
     not_in_a_log = "the parameters by name, unless TORCH_DISTRIBUTED_DEBUG=DETAIL was set"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
