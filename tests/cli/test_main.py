@@ -350,3 +350,10 @@ def test_bash_completes_commands_options_and_values(tmp_path):
 def test_each_shell_has_its_script(run, shell):
     script = run("completion", shell).stdout
     assert f"_TRUESTEP_COMPLETE=complete_{shell}" in script
+
+
+@pytest.mark.parametrize("command", ["read", "doctor"])
+@pytest.mark.parametrize("option", ["--severity", "--min-severity", "--level"])
+def test_a_severity_is_asked_for_by_the_exit_status(run, command, option):
+    told = run(command, option, "bug", "train.py").stderr
+    assert f"There is no option '{option}' here. All severities are printed, and --fail-on bug" in told

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import truestep as ts
 from truestep.core import guidance as table
@@ -55,6 +57,50 @@ def test_each_option_is_answered_where_it_is_given(things, call):
         with pytest.raises(ts.OptionError) as caught:
             called(things, call)(*given, **{name: value or None})
         assert str(caught.value) == f"{call} has no option {name!r}. Write {said}."
+
+
+ELLIPSES = [
+    (call, row)
+    for call in CALLS
+    for row, said in guidance_by_name(f"{call}(NAME=...)").items()
+    if re.fullmatch(r"\w+=\.\.\.", said) and "=" not in row
+]
+OTHER_WORDS = [
+    ("run.data", word, option)
+    for option, words in guidance_by_name("NAME=...").items()
+    for word in words.split()
+    if option in DataKeywords.__annotations__
+    and word not in guidance_by_name("run.data(NAME=...)").keys() | DataKeywords.__annotations__.keys()
+]
+
+
+@given(chosen=st.sampled_from(ELLIPSES), value=st.integers(0, 4096) | st.floats(0, 1))
+def test_what_was_given_stands_in_the_line_to_write(things, chosen, value):
+    call, row = chosen
+    given_first = [torch.ones(4)] if call == "run.data" else []
+    with pytest.raises(ts.OptionError) as caught:
+        called(things, call)(*given_first, **{row: value})
+    assert str(caught.value).endswith(f"={value!r}.")
+
+
+@given(chosen=st.sampled_from(OTHER_WORDS), value=st.integers(0, 512) | st.booleans() | st.none())
+def test_what_was_given_stands_behind_the_right_word(things, chosen, value):
+    call, word, option = chosen
+    with pytest.raises(ts.OptionError) as caught:
+        called(things, call)(torch.ones(4), **{word: value})
+    assert str(caught.value).endswith(f"Here it is called {option}: {call}({option}={value!r}).")
+
+
+@pytest.mark.parametrize("value", [torch.ones(3), [1, 2], "a text of more than thirty letters, say"])
+def test_what_is_long_is_not_written_out(things, value):
+    with pytest.raises(ts.OptionError, match=r"run\.data\(batch_size=\.\.\.\)"):
+        things["run"].data(torch.ones(4), bs=value)
+
+
+@pytest.mark.parametrize("name", ["ignite", "fastai", "skorch"])
+def test_libraries_without_a_callback_of_ours_are_answered(name):
+    with pytest.raises(AttributeError, match=r"truestep doctor train\.py.*ExactResume is for Lightning"):
+        getattr(ts, name)
 
 
 def test_each_option_of_loggers_is_answered_where_it_would_be_logged(things):

@@ -42,6 +42,10 @@ _COMMANDS = {
 _IN_PROCESSES = (
     "Each process is watched by a doctor of its own: torchrun --nproc-per-node 2 -m truestep doctor train.py"
 )
+_BY_SEVERITY = (
+    "All severities are printed, and --fail-on bug makes only a bug end with exit status 1. By its code a check is left out: "
+    "--ignore SAVE003"
+)
 _CHOOSING = ("--checkpoint", "--which", "--step", "--name", "--best", "--newest")
 _OPTIONS = {
     ("doctor", "--fix"): "Changes are made where code is read: truestep read --fix train.py",
@@ -51,6 +55,11 @@ _OPTIONS = {
     **{
         ("show", each): "A checkpoint stands behind its run: truestep checkpoints show runs/digits 400"
         for each in _CHOOSING
+    },
+    **{
+        (command, each): _BY_SEVERITY
+        for command in ("read", "doctor")
+        for each in ("--severity", "--min-severity", "--level", "--minimum-severity")
     },
     ("read", "--steps"): "Reading runs nothing: truestep doctor --steps 50 train.py",
 }

@@ -12,6 +12,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from truestep.core.errors import OptionError, check_flag, names_hint
 from truestep.core.guidance import guidance, option_by_other_name
+from truestep.core.text_formatting import literal_text
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -20,6 +21,7 @@ Explain = Callable[[tuple[Any, ...]], str | None]
 
 _DECORATORS = ("contextlib", "torch.utils._contextlib")  # of context managers, and of torch.no_grad()
 _MARK = "_explained_as"
+_LONGEST = 30  # of a text that is written out once more
 
 
 def check_keyword_options(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -44,8 +46,10 @@ def _unknown_option_message(owner: str, name: str, value: object, known: list[st
     is_word = isinstance(value, str | bool) or type(value).__name__ == "dtype"  # what a row may name, too
     if instead := (is_word and guidance(place, f"{name}={value}")) or guidance(place, name):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and re.fullmatch(r"\w+=\d[\d.]*", instead):  # an example: what was given is meant
-            instead = f"{instead.partition('=')[0]}={value!r}"
+        if is_number and re.fullmatch(
+            r"\w+=(\d[\d.]*|\.\.\.)", instead
+        ):  # an example: what was given is meant
+            instead = f"{instead.partition('=')[0]}={_as_given(value)}"
         if isinstance(value, FunctionType) and "=lambda " in instead:
             instead = f"{instead.partition('=')[0]}=, with the same function"
             if instead.startswith("schedule="):
@@ -54,8 +58,15 @@ def _unknown_option_message(owner: str, name: str, value: object, known: list[st
             instead = instead.replace('"runs/digits"', repr(fspath(value)))
         return f"{said} Write {instead}."
     if word := option_by_other_name(name, known):
-        return f"{said} Here it is called {word}: {owner}({word}=...)."
+        return f"{said} Here it is called {word}: {owner}({word}={_as_given(value)})."
     return f"{said} {names_hint(name, known)}"
+
+
+def _as_given(value: object) -> str:
+    """Return a short value as Python reads it, and "..." for another."""
+    if isinstance(value, str):
+        return literal_text(value) if len(value) <= _LONGEST else "..."
+    return repr(value) if value is None or isinstance(value, bool | int | float) else "..."
 
 
 def is_argument_error(error: TypeError, through: str | tuple[str, ...] | None = None) -> bool:

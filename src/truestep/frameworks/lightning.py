@@ -57,6 +57,13 @@ class ExactResume(ResumeCallback, Callback):
             )
         if stage != "fit":
             return
+        path = trainer.ckpt_path
+        if path is self or (isinstance(path, str | Path) and Path(path).resolve() == self._kept.directory):
+            what = "the callback itself" if path is self else f"its directory {str(path)!r}"
+            raise OptionError(
+                f"ckpt_path is {what}, and that is no checkpoint of Lightning's. Write {self._call}, which is one, and None at the "
+                "first start."
+            )
         self._join_trainer(trainer.world_size, "Lightning", trainer.callbacks)
         begun, newest = self._kept.begun, self._kept.newest
         if type(pl_module).configure_model.__module__.startswith(("lightning.", "pytorch_lightning.")):
@@ -145,16 +152,9 @@ class ExactResume(ResumeCallback, Callback):
         self._report_never_saved(f"every_n_batches={self._every}", trainer.global_step, self._since // 2)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException | None = None) -> None:
-        """Let go of the directory; say what a path is that Lightning could not load, where it is ours and no checkpoint of its."""
+        """Let go of the directory."""
         if exception is None:  # the class was given, and setup has refused it
             return
-        path = trainer.ckpt_path
-        if path is self or (isinstance(path, str | Path) and Path(path).resolve() == self._kept.directory):
-            what = "the callback itself" if path is self else f"its directory {str(path)!r}"
-            exception.add_note(
-                f"truestep: ckpt_path is {what}, and that is no checkpoint of Lightning's. Write {self._call}, which is one, and "
-                "None at the first start."
-            )
         self.teardown(trainer, pl_module, "fit")
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:

@@ -48,7 +48,7 @@ class Upsample(nn.Module):
         if not all(type(one) is int and one >= 1 for one in scales) or not 1 <= len(scales) <= 3:
             raise OptionError(
                 f"scale={scale!r}: give a whole number from 1 on, or a tuple of one to three. For other sizes write "
-                "F.interpolate(x, size=...), which has a size to keep and no multiple."
+                "F.interpolate(x, size=100), which has a size to keep and no multiple."
             )
         if channels is not None:
             check_number("ts.nn.Upsample", "channels", channels, example=64, least=1)

@@ -31,7 +31,7 @@ class RunStreams(dict[str, StreamCursor]):
                 return stream
         raise DataError(
             f"run.batches was given {a_type(source)} that run.data did not make, so it has no order or place that a "
-            "resumed run could find again. Write train = run.data(data_set, batch_size=...) once, before the loop."
+            "resumed run could find again. Write train = run.data(data_set, batch_size=32) once, before the loop."
         )
 
     def add(self, source: BatchSource, label: str, *, is_late: bool) -> list[str]:

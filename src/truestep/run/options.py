@@ -330,8 +330,9 @@ def check_run_options(nonfinite: Any, strategy: Any, saving: Any) -> None:
     check_choice("ts.Run", "nonfinite", nonfinite, NON_FINITE)
     check_choice("ts.Run", "strategy", strategy, get_args(StrategyName))
     if saving is not None and not isinstance(saving, Saving):
+        number = saving if type(saving) is int and saving > 0 else 100
         raise OptionError(
-            f"saving={saving!r}: write ts.Saving(every_steps=...), which says when to save and what to keep."
+            f"saving={saving!r}: write ts.Saving(every_steps={number}), which says when to save and what to keep."
         )
 
 

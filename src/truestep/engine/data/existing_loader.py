@@ -61,9 +61,13 @@ def _check_loader_options(options: DataOptions) -> None:
     default = DataOptions()
     given = [name for name in _OURS if getattr(options, name) is not getattr(default, name)]
     if given:
+        values = {name: getattr(options, name) for name in given}
+        written = [
+            f"{name}={value if isinstance(value, bool | int) else name}" for name, value in values.items()
+        ]
         raise OptionError(
             f"{', '.join(given)} given beside a DataLoader, which has its own. Give its data set instead: "
-            f"run.data(loader.dataset, {given[0]}=...)."
+            f"run.data(loader.dataset, {', '.join(written)})."
         )
 
 
@@ -73,7 +77,7 @@ def _prebatched_reader(loader: loading.DataLoader[Any], options: DataOptions) ->
     if options.batch_size is not None:
         raise OptionError(
             f"batch_size={options.batch_size} beside a DataLoader with batch_size=None, whose items are whole batches. Leave "
-            "it out, or give samples: run.data(loader.dataset, batch_size=...)."
+            f"it out, or give samples: run.data(loader.dataset, batch_size={options.batch_size})."
         )
     if not _is_exact_type(loader.sampler, loading.SequentialSampler):
         raise _unsupported_loader_error(

@@ -92,7 +92,7 @@ def _by_length_order(num_samples: int, options: DataOptions, seed: int) -> Batch
     else:
         raise DataError(
             "by_length needs to know when a batch is full. Write batch_size=32, or "
-            "by_length=ByLength(lengths=..., max_tokens=4096)."
+            "by_length=ByLength(lengths=lengths, max_tokens=4096)."
         )
     return BucketedByLength(buckets, sizes, seed if options.shuffle else None)
 

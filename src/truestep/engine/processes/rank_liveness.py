@@ -114,7 +114,7 @@ class RankLookout:
         return self._rank_report(
             rank,
             f"{DID_NOT_COME} {self._what} within {self._timeout_text}: it {self._trouble(rank) or waits}. Every rank must come to "
-            "the same updates, evaluations and ends of passes; for work that takes longer write ts.Run(timeout_seconds=...)",
+            f"the same updates, evaluations and ends of passes; for work that takes longer write {self._longer}",
         )
 
     def _silent_rank_report(self, rank: int, sign: RankSignOfLife) -> tuple[int, str]:
@@ -127,8 +127,12 @@ class RankLookout:
         return self._rank_report(
             self._world.rank,
             f"and all others have come to {self._what}, and what they send each other has not arrived within {self._timeout_text}: "
-            "the network between them is cut, or too slow for it (then write ts.Run(timeout_seconds=...))",
+            f"the network between them is cut, or too slow for it (then write {self._longer})",
         )
+
+    @property
+    def _longer(self) -> str:
+        return f"ts.Run(directory, timeout_seconds={4 * self._world.timeout_seconds:g})"
 
     @property
     def _timeout_text(self) -> str:

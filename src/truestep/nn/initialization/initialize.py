@@ -62,7 +62,7 @@ def draw_initial_values(plan: InitializationPlan, generator: torch.Generator | N
     if old.is_meta or old.is_complex():
         why = "is complex: initialise it yourself"
         if old.is_meta:
-            why = "has no memory yet: call model.to_empty(device=...)"
+            why = "has no memory yet: call model.to_empty(device='cpu')"
         raise OptionError(f"{slot.name} {why}, or leave it out of the rules.")
     device = generator.device if generator is not None else old.device
     dtype = torch.float64 if old.dtype == torch.float64 else torch.float32
