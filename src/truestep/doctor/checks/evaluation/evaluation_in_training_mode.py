@@ -78,8 +78,8 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report the first application of a model in an evaluation that no eval() of it precedes."""
-        for call, layers in _applied_by_evaluating_engines(module):
-            names = ", ".join(sorted(layers))
+        for call, held in _applied_by_evaluating_engines(module):
+            names = ", ".join(sorted(held))
             yield At(call, f"The model is evaluated in training mode; it has {names}.", RISK)
         for trace in module.traces:
             known = list(evaluations_of(module, trace))
