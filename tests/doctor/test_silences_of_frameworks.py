@@ -287,3 +287,61 @@ def test_a_schedule_that_manual_optimization_leaves_alone_is_told_of(name):
 @pytest.mark.parametrize("name", MOVED)
 def test_a_schedule_that_something_moves_is_right(name):
     assert not loud("SCHED002", by_hand(MOVED[name]))
+
+
+ENGINES = """
+from ignite.engine import Engine, Events
+def main(train_loader, held_out, other):
+    net = nn.Sequential(nn.Linear(4, 8), LAYER, nn.Linear(8, 2))
+    MOVED
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    def train_step(engine, batch):
+        net.train()
+        x, y = batch
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+    def check_step(engine, batch):
+        BODY
+    trainer, evaluator = Engine(train_step), Engine(check_step)
+    AROUND
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda e: evaluator.run(held_out))
+    trainer.run(train_loader, max_epochs=3)
+"""
+BODY = "x, y = batch\nreturn net(x), y"
+IN_TRAINING = {
+    "as it is": {},
+    "gradients are off": {"BODY": "with torch.no_grad():\n    x, y = batch\n    return net(x), y"},
+    "a dict of figures": {"BODY": 'return {"y_pred": net(batch["x"]), "y": batch["y"]}'},
+    "batch norm": {"LAYER": "nn.BatchNorm1d(8)"},
+    "moved": {"MOVED": 'net = net.to("cpu")'},
+}
+IN_EVALUATION = {
+    "eval in the step": {"BODY": "net.eval()\nx, y = batch\nreturn net(x), y"},
+    "eval by a handler": {"AROUND": "evaluator.add_event_handler(Events.STARTED, lambda e: net.eval())"},
+    "train(False)": {"AROUND": "evaluator.add_event_handler(Events.STARTED, lambda e: net.train(False))"},
+    "nothing that the mode changes": {"LAYER": "nn.ReLU()"},
+    "a function of its own": {"BODY": "x, y = batch\nreturn judged(net, x), y"},
+    "another network": {"BODY": "x, y = batch\nreturn other(x), y"},
+}
+
+
+def engines(changes: dict[str, str]) -> str:
+    parts = {"LAYER": "nn.Dropout(0.5)", "MOVED": "pass", "BODY": BODY, "AROUND": "pass"} | changes
+    text = ENGINES
+    for name, part in parts.items():
+        indent = "\n        " if name == "BODY" else "\n    "
+        text = text.replace(name, part.replace("\n", indent))
+    return text
+
+
+@pytest.mark.parametrize("name", IN_TRAINING)
+def test_an_engine_that_evaluates_in_training_mode_is_told_of(name):
+    assert loud("EVAL002", engines(IN_TRAINING[name]))
+
+
+@pytest.mark.parametrize("name", IN_EVALUATION)
+def test_an_engine_that_evaluates_as_it_should_is_right(name):
+    assert not loud("EVAL002", engines(IN_EVALUATION[name]))

@@ -53,7 +53,7 @@ class BestByOtherEnd(SourceCheck):
                 yield At(call, text, RISK)
 
 
-def _told_to_library(module: SourceModule, call: ast.Call) -> tuple[ast.expr | None, object]:
+def _told_to_library(module: SourceModule, call: ast.Call) -> tuple[ast.expr | None, str | None]:
     """Return the figure that an object watches, and which end of it it takes for the best."""
     if (score := argument(call, None, "score_function")) is not None:
         given = module.functions.results(module.functions.named(score))

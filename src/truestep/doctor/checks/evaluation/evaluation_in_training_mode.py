@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck, Unsure
+from truestep.doctor.library.loops import ENGINES
 from truestep.doctor.library.operations import SAME_NUMBERS
+from truestep.doctor.source.cached_questions import imported_names
 from truestep.doctor.source.evaluations import (
+    Layers,
     TrainedModels,
     evaluations_of,
     is_generator,
@@ -20,8 +23,9 @@ from truestep.doctor.source.evaluations import (
 )
 from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.frames import TOP, LocatedExpression
+from truestep.doctor.source.library_batch_loops import library_runs_of_engines
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted_name, given_to, names_in, walk
+from truestep.doctor.source.names import dotted_name, given_to, method_of, names_in, walk
 from truestep.doctor.source.training_actions import EVALUATE
 from truestep.doctor.source.value_origins import calls_behind, value_origins
 from truestep.doctor.watcher_base import Observation, Observations, Watcher
@@ -74,6 +78,9 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report the first application of a model in an evaluation that no eval() of it precedes."""
+        for call, held in _applied_by_evaluating_engines(module):
+            names = ", ".join(sorted(held))
+            yield At(call, f"The model is evaluated in training mode; it has {names}.", RISK)
         for trace in module.traces:
             known = list(evaluations_of(module, trace))
             for forward in [
@@ -122,6 +129,28 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                 "model": history.called(each.model),
             }
             yield Observation(each.place, text, severity, evidence)
+
+
+def _applied_by_evaluating_engines(module: SourceModule) -> Iterator[tuple[ast.Call, Layers]]:
+    """Yield where a function that a library calls for each batch applies what another one trains, if nothing says eval()."""
+    runs = library_runs_of_engines(module.resolver) if ENGINES.keys() & imported_names(module) else {}
+    trained: set[ast.expr | None] = set()
+    others: list[ast.Call] = []
+    for function in {run.trains: None for run in runs.values()}:
+        calls = list(module.home(function).inside(function, ast.Call))
+        applied = [each for each in calls if module.kind(each.func) in ("module", "ddp")]
+        if any(method_of(each) in ("backward", "step") for each in calls):
+            trained.update(made for each in applied for made in value_origins(module, each.func))
+        elif not any(module.functions.target(each) for each in calls if each not in applied):
+            others += applied
+    switched = module.program.called_anywhere("eval") or any(
+        each.args or each.keywords for each in module.program.called_anywhere("train")
+    )
+    for call in others if not switched else ():
+        made = set(value_origins(module, call.func))
+        if None not in made and made <= trained and module.home(call) is module:
+            if layers := sensitive_layers(module, call.func, call):
+                yield call, layers
 
 
 def _is_dropout_on_input(module: SourceModule, forward: TraceEvent) -> bool:
