@@ -228,6 +228,31 @@ def test_a_short_window_of_a_plain_loop_is_named_where_it_follows_full_ones_and_
     assert ("GRAD066" in said_of(HEAD + DATA + text)) == bool(short)
 
 
+WOKEN = """
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+for i in range(60):
+    x, y = torch.randn(4, 4), torch.randint(3, (4,))
+    BEFORE
+    (F.cross_entropy(net(x), y) / 2).backward()
+    AFTER
+    if i % 2 == 1:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+WAKES = [  # a watch that sleeps, within a window: it sees the second of two backwards alone
+    ("pass", "torch.nn.utils.clip_grad_norm_(net.parameters(), 0.05)"),
+    ("if i == 41:\n        with torch.no_grad():\n            print(net(x).sum())", "pass"),
+    ("if i == 41:\n        net.eval(), net.train()", "pass"),
+    ("if i == 41:\n        with torch.inference_mode():\n            print(net(x).sum())", "pass"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), WAKES)
+def test_a_window_that_is_watched_in_part_is_not_taken_for_a_short_one(before, after):
+    assert "GRAD066" not in said_of(HEAD + DATA + WOKEN.replace("BEFORE", before).replace("AFTER", after))
+
+
 # a Trainer leaves the division to a model that takes **kwargs: to see whether this one does is the check's task
 TOKENS = """
 import transformers

@@ -88,13 +88,13 @@ for data, label in DataLoader(rows, shuffle=True):
         (".to(device)", "image = data.to(device)", "image", "output.to(device)", [ADVICE]),
         (".cuda()", "data = data.cuda()", "data", "output.cuda()", [ADVICE]),
         (".to(device)", "image = data", "image.to(device)", "output.to(device)", [ADVICE]),
-        (".to(device)", "data = data.to(device)", "data", "label.to(device)", [BUG]),
-        (".to(device)", "pass", "data", "data.to(device)", [BUG]),
+        (".to(device)", "data = data.to(device)", "data", "label.to(device)", [RISK]),
+        (".to(device)", "pass", "data", "data.to(device)", [RISK]),
         ("; net.to(device)", "pass", "data", "output.to(device)", [ADVICE]),
         (".to(device)", "data = data.to(device)", "data", "output.to('cpu')", [ADVICE]),
-        (".to(device)", "data = data.to(device)", "data", "output.cpu()", [BUG]),
+        (".to(device)", "data = data.to(device)", "data", "output.cpu()", [RISK]),
         (".to(device)", "data = data.to(device)", "data", "output.view(-1)", [RISK]),
-        (".cuda()", "data = data.cuda()", "data", "output.to(torch.float64)", [BUG]),
+        (".cuda()", "data = data.cuda()", "data", "output.to(torch.float64)", [RISK]),
     ],
 )
 def test_move_to_where_it_is(

@@ -208,3 +208,82 @@ def test_a_model_left_in_eval_mode_behind_its_first_step_is_told(before, is_told
     assert [each.code for each in run_example(script).findings if each.code == "EVAL003"] == [
         "EVAL003"
     ] * is_told
+
+
+BY_HAND = """
+import lightning.pytorch as pl
+class Base(pl.LightningModule):
+    automatic_optimization = False
+class Task(pl.LightningModule):
+    def __init__(self, manual=True):
+        super().__init__()
+        self.automatic_optimization = False
+        self.net = nn.Linear(4, 3)
+    def training_step(self, batch, batch_idx):
+        opt = self.optimizers()
+        loss = F.cross_entropy(self.net(batch[0]), batch[1])
+        opt.zero_grad()
+        self.manual_backward(loss)
+        opt.step()
+        AFTER
+    def configure_optimizers(self):
+        opt = torch.optim.AdamW(self.parameters(), lr=1e-3)
+        sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 50)
+        return [opt], [sched]
+    EPOCH
+"""
+LEFT = {
+    "returned": [],
+    "in a dict": [
+        ("return [opt], [sched]", 'return {"optimizer": opt, "lr_scheduler": {"scheduler": sched}}')
+    ],
+    "made where it is returned": [
+        ("        sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 50)\n", ""),
+        ("[sched]", "[torch.optim.lr_scheduler.StepLR(opt, 5)]"),
+    ],
+    "by the class above": [
+        ("Task(pl.LightningModule)", "Task(Base)"),
+        ("        self.automatic_optimization = False\n", ""),
+    ],
+    "kept as an attribute": [("sched = torch", "self.sched = torch"), ("[sched]", "[self.sched]")],
+}
+MOVED = {
+    "by lr_schedulers": [("AFTER", "self.lr_schedulers().step()")],
+    "at an epoch's end": [
+        ("EPOCH", "def on_train_epoch_end(self):\n        sched = self.lr_schedulers()\n        sched.step()")
+    ],
+    "kept and stepped": [
+        ("sched = torch", "self.sched = torch"),
+        ("[sched]", "[self.sched]"),
+        ("AFTER", "self.sched.step()"),
+    ],
+    "through the trainer": [
+        ("AFTER", "for each in self.trainer.lr_scheduler_configs:\n            each.scheduler.step()")
+    ],
+    "all that it has": [("AFTER", "for each in self.moving:\n            each.step()")],
+    "Lightning steps": [("        self.automatic_optimization = False\n", "")],
+    "as it is told": [
+        (
+            "automatic_optimization = False\n        self.net",
+            "automatic_optimization = not manual\n        self.net",
+        )
+    ],
+}
+
+
+def by_hand(changes: list[tuple[str, str]]) -> str:
+    text = BY_HAND
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text.replace("AFTER", "pass").replace("EPOCH", "")
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_a_schedule_that_manual_optimization_leaves_alone_is_told_of(name):
+    assert loud("SCHED002", by_hand(LEFT[name]))
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_schedule_that_something_moves_is_right(name):
+    assert not loud("SCHED002", by_hand(MOVED[name]))

@@ -20,7 +20,9 @@ def best_mode_of_metric(name: str) -> Better | None:
     if name.rpartition("/")[2] in MEASURED:
         return None
     words = words_of_metric(name)
-    return "max" if words & HIGHER else "min" if words & LOWER else None
+    if words & {"neg", "negative", "minus"}:  # as sklearn names them
+        return None
+    return "min" if words & LOWER else "max" if words & HIGHER else None  # of `dice_loss`, `top5_error`
 
 
 def words_of_metric(name: str) -> set[str]:

@@ -18,8 +18,7 @@ _BY_REASON = {
     "no code of strangers is known in which it was true": """
 AMP002 backward-inside-autocast, AMP008 momentum-of-skipped-step, AMP009 fused-sgd-in-half, AMP011 unscaled-in-every-micro-batch,
 AMP012 backward-unscaled, DATA007 batches-stacked, DATA009 fractions-truncated, DATA012 variance-by-difference,
-DATA014 pooling-window-by-division, DATA031 hidden-state-viewed, DEV004 gpu-indices-cut, DIST002 loader-without-sampler,
-DIST003 all-ranks-on-first-device, PARAM009 parameter-by-position,
+DATA031 hidden-state-viewed, DEV004 gpu-indices-cut, DIST002 loader-without-sampler, DIST003 all-ranks-on-first-device,
 DIST007 unused-parameters-searched, DIST010 rank-thrown-away, DIST011 group-not-destroyed, DIST012 port-fixed,
 EVAL034 accuracy-impossible, EVAL035 best-never-beaten, EVAL037 mode-against-metric, EVAL038 monitored-never-logged,
 EVAL040 patience-never-reset, GRAD014 gradient-alias-zeroed, GRAD015 gradient-rows-shared, GRAD042 step-larger-than-weights,
@@ -87,8 +86,7 @@ mask-never-used, VALUE034 totals-always-equal, VALUE039 truncation-thrown-away
     "in code of strangers it was never clearly true": """
 DATA039 mask-weighs-as-zero, DIST016 saved-by-every-rank, LOSS025 criterion-left-on-host, LOSS037 target-carries-gradient, LOSS039
 divergence-of-raw-values, MEM002 outputs-kept-with-graph, PARAM012 self-normalising-net-spoiled, PARAM040 option-left-out, SAVE009
-restored-state-replaced, SAVE006 interrupt-swallowed, VALUE006 branch-without-effect, VALUE016
-divided-by-norm-of-relu, VALUE024 sum-that-cancels
+restored-state-replaced, VALUE006 branch-without-effect, VALUE016 divided-by-norm-of-relu, VALUE024 sum-that-cancels
 """,
     "on trial it met no code of strangers": """
 DATA044 transition-shared, GRAD068 part-taken-for-batch, LOSS061 value-past-the-end

@@ -2,7 +2,10 @@
 """What a loop reads a pass from: with a length where there is one, and with a look ahead where there is none."""
 
 import inspect
+import itertools
+import sys
 from collections.abc import Generator, Iterator
+from types import FrameType
 from typing import Any, NoReturn, Self
 
 from truestep.core.call_site import is_call_result_discarded
@@ -89,6 +92,10 @@ class Batches(Iterator[Any]):
                 "These batches have been given out: what run.batches(source) returns is one pass. Call it anew for each: "
                 "for batch in run.batches(source) within for epoch in run.epochs(20)."
             )
+        if not self._was_begun and _mentions_cycle(sys._getframe(1)):
+            from truestep.run.cycled_pass_check import check_uncycled_batches  # seldom does code mention it
+
+            self._batches = check_uncycled_batches(self._batches)
         self._was_begun = True
         return self._batches
 
@@ -103,3 +110,9 @@ class Batches(Iterator[Any]):
         if self._num_left is None:
             raise TypeError("the number of batches of this pass is not known: its data is a stream")
         return self._num_left
+
+
+def _mentions_cycle(frame: FrameType) -> bool:
+    """Whether code has a name for `itertools.cycle`."""
+    names, known = frame.f_code.co_names, frame.f_globals
+    return "cycle" in names or any(known.get(name) is itertools.cycle for name in names)

@@ -231,6 +231,7 @@ class WatchHistory:
         self.optimizer_names: set[str] = set()
         self.num_steps = 0
         self.num_backwards = 0
+        self.num_looks = 0  # the stretches that were looked at closely, this one among them
         self.num_gradient_reads = 0  # by the script itself, in looked-at steps
         self.is_seeded = False  # whether the last backward was given what to begin with, in place of 1
         self.compiled = False

@@ -402,6 +402,7 @@ class Recorder:
 
     def look(self, live: bool) -> None:
         """The run is looked at closely from here on, or no more: marks from before a gap mean nothing."""
+        self.history.num_looks += live
         self.steps.forget_tensors()
         self.history.rows.drop()
         self.layers.clear()

@@ -188,13 +188,14 @@ def _wrap_autograd_grad(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 def _wrap_clipping(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def wrap_clip(original: Call) -> Call:
         def observed_clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
-            if gate.live and watch_may_look() and gate.is_call_of_user():
+            if not watch_may_look() or not gate.is_call_of_user():
+                return original(parameters, *args, **kwargs)
+            if gate.live:
                 single = isinstance(parameters, torch.Tensor)
                 parameters = parameters if single else list(parameters)  # it may be a generator
                 gate.tell("on_clip", [parameters] if single else parameters)
-                with gate.suppress_inner_calls():
-                    return original(parameters, *args, **kwargs)
-            return original(parameters, *args, **kwargs)
+            with gate.suppress_inner_calls():  # its own no_grad() is no evaluation
+                return original(parameters, *args, **kwargs)
 
         return observed_clip
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from truestep.doctor.source.events import TraceEvent
 from truestep.doctor.source.names import last_part
+from truestep.doctor.source.optimizer_model_links import is_of_other_models
+from truestep.doctor.source.value_contexts import CallFrames
 
 _ASKED = ("update", "accum", "should_step", "do_step", "is_step", "optimizer_step", "sync_gradients")
 _FLAG = re.compile(r"^(should|do|is|will|needs?)_\w*(step|update|sync)|^sync_gradients$")
@@ -50,19 +52,31 @@ def windows_of(happened: Iterable[TraceEvent], optimizer: str) -> list[Accumulat
     return found
 
 
-def without_updates_of_others(happened: list[TraceEvent], optimizer: str) -> list[TraceEvent]:
+def without_updates_of_others(
+    happened: list[TraceEvent], optimizer: str, contexts: CallFrames
+) -> list[TraceEvent]:
     """Leave out each whole update of another optimizer: its clear, its backwards, and its step, with nobody else's between."""
     kept: list[TraceEvent] = []
+    apart = _models_of_others(happened, optimizer, contexts)
     at = 0
     while at < len(happened):
-        end = _end_of_update(happened, at, optimizer)
+        end = _end_of_update(happened, at, optimizer, apart)
         if end is None:
             kept.append(happened[at])
         at = at + 1 if end is None else end
     return kept
 
 
-def _end_of_update(happened: list[TraceEvent], start: int, optimizer: str) -> int | None:
+def _models_of_others(happened: list[TraceEvent], optimizer: str, contexts: CallFrames) -> set[str]:
+    """Return the models that are cleared by themselves and have nothing to do with what an optimizer holds."""
+    step = next((each for each in happened if each.kind == "step" and each.subject == optimizer), None)
+    clears = {each.subject: each for each in happened if each.kind == "zero_grad" and each.made}
+    stepped = {each.subject for each in happened if each.kind == "step"}
+    others = [each for name, each in clears.items() if name not in stepped]
+    return {each.subject for each in others if step and is_of_other_models(contexts, step, each)}
+
+
+def _end_of_update(happened: list[TraceEvent], start: int, optimizer: str, apart: set[str]) -> int | None:
     """Return the place behind an update of another optimizer that begins here; None where none does."""
     subject = happened[start].subject
     if happened[start].kind != "zero_grad" or subject in ("", optimizer):
@@ -70,7 +84,9 @@ def _end_of_update(happened: list[TraceEvent], start: int, optimizer: str) -> in
     has_backward = False
     for place in range(start + 1, len(happened)):
         event = happened[place]
-        if event.kind == "step" and event.subject == subject:
+        if event.kind == "step" and (
+            event.subject == subject or (subject in apart and event.subject != optimizer)
+        ):
             return place + 1 if has_backward else None
         if event.kind == "backward":
             has_backward = True

@@ -7,7 +7,7 @@ from truestep.doctor.source.memoized_walk import asked_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, node_text, replace_node
-from truestep.doctor.source.value_origins import Position, value_origins, value_sources
+from truestep.doctor.source.value_origins import Position, layers_behind, value_sources
 
 
 def activation_call(module: SourceModule, loss: ast.Call, given: ast.expr | None) -> ast.Call:
@@ -53,8 +53,8 @@ def _last_operation_nodes_in_call(
 ) -> list[ast.expr]:
     if module.qualify(call.func):
         return [call]
-    made = list(value_origins(module, call.func)) if isinstance(call.func, (ast.Name, ast.Attribute)) else []
-    layers = [_last_layer(module, each) for each in made if isinstance(each, ast.Call)]
+    made = [each for each in layers_behind(module, call.func) if isinstance(each, ast.Call)]
+    layers = [_last_layer(module, each) for each in made]
     known = [each for each in layers if each is not None]
     target = module.functions.applied(call)
     if known or target is None or isinstance(target, ast.Lambda):

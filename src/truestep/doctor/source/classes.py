@@ -2,9 +2,11 @@
 """The classes of a program: which one a name stands for, which one made an object, and what they hold."""
 
 import ast
+import re
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from truestep.doctor.library.loops import NAMED_AS_THESE, TAKES_BACKWARD
 from truestep.doctor.source import kinds
 from truestep.doctor.source.linking import SourceLinker, Variable
 from truestep.doctor.source.names import (
@@ -13,14 +15,17 @@ from truestep.doctor.source.names import (
     Function,
     Index,
     common_answer,
+    dotted_name,
     is_none,
     is_self,
+    last_part,
     method_of,
 )
 
 _MOVES = {
     "to", "cuda", "cpu", "double", "float", "half", "bfloat16", "train", "eval", "requires_grad_"
 }  # fmt: skip
+_PREPARES = re.compile(r"(prepare|setup)(_\w+)?|unwrap_model")
 Place = ast.AST | Variable
 MAX_DEPTH = 8  # how many assignments and calls a value is followed through
 
@@ -125,11 +130,18 @@ class ProgramClasses:
         if isinstance(node, ast.Call):
             return self._class_of_call(node)
         known = [each for each in self._values.definitions(node) if not is_none(each)]
+        known = [each for each in known if each is None or not self._is_same_attribute(node, each)] or known
         found = {self.of(each) if each is not None else None for each in known}
         if len(found) == 1 and (only := found.pop()) is not None:
             return only
         hint = self.annotation(node) if isinstance(node, ast.Name) else None
         return self.named(hint) if hint is not None else None
+
+    def _is_same_attribute(self, node: ast.expr, value: ast.expr) -> bool:
+        """Tell what an attribute is given that it was before: `self.net = self.net.to(device)`."""
+        while isinstance(value, ast.Call) and (inner := self.unwrapped(value) or self.rewrapped(value)):
+            value = inner
+        return isinstance(value, ast.Attribute) and (dotted_name(value) == dotted_name(node) is not None)
 
     def annotation(self, name: ast.Name) -> ast.expr | None:
         """Return the type that a parameter is declared to have."""
@@ -144,7 +156,7 @@ class ProgramClasses:
         if isinstance(call.func, ast.Name) and call.func.id == "super":
             above = self.lineage(self.index.enclosing(call, ast.ClassDef))[1:]
             return above[0] if above else None
-        if (inner := self.unwrapped(call)) is not None:
+        if (inner := self.unwrapped(call) or self.rewrapped(call)) is not None:
             return self.of(inner)
         return common_answer(map(self.of, self._values.results_of(call)))
 
@@ -156,12 +168,41 @@ class ProgramClasses:
 
     def unwrapped(self, call: ast.Call) -> ast.expr | None:
         """Return x for `x.to(...)`, `x.cuda()`, `DDP(x)`, `torch.compile(x)`: the same module, elsewhere."""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in _MOVES:
+            return self._given_to_wrapper(call) or self.handled(call)
+        return call.func.value
+
+    def rewrapped(self, call: ast.Call) -> ast.expr | None:
+        """Return x for `DDP(x)`, `torch.compile(x)` and `accelerator.prepare(x)`: what is called runs x."""
+        return self._given_to_wrapper(call) or (self.prepared(call, 0) if len(call.args) == 1 else None)
+
+    def _given_to_wrapper(self, call: ast.Call) -> ast.expr | None:
         name = self._names.qualify(call.func) or ""
-        if name in kinds.SAME_MODULE or name.startswith("torch.nn.parallel."):
-            return call.args[0] if call.args else None
-        if not isinstance(call.func, ast.Attribute):
+        is_wrapper = name in kinds.SAME_MODULE or name.startswith("torch.nn.parallel.")
+        return call.args[0] if is_wrapper and call.args else None
+
+    def prepared(self, call: ast.Call, place: int) -> ast.expr | None:
+        """Return what stands at a place of `accelerator.prepare(net, opt)`: the library gives each back, wrapped."""
+        if not isinstance(call.func, ast.Attribute) or not _PREPARES.fullmatch(call.func.attr):
             return None
-        return call.func.value if call.func.attr in _MOVES else self.handled(call)
+        given = self._spread(call.args)
+        if not -len(given) <= place < len(given) or any(
+            isinstance(each, ast.Starred) for each in (given[: place + 1] if place >= 0 else given[place:])
+        ):
+            return None
+        maker, called = self.maker_of(call), last_part(call.func.value).lstrip("_")
+        is_known = maker in TAKES_BACKWARD if maker is not None else called in NAMED_AS_THESE
+        return given[place] if is_known and self.of(call.func.value) is None else None
+
+    def _spread(self, arguments: list[ast.expr]) -> list[ast.expr]:
+        """Return arguments, with those in place of `*parts` that it stands for, where they are written out."""
+        found: list[ast.expr] = []
+        for each in arguments:
+            inner = each.value if isinstance(each, ast.Starred) else each
+            known = [inner, *self._values.definitions(inner)] if inner is not each else []
+            parts = [value.elts for value in known if isinstance(value, (ast.List, ast.Tuple))]
+            found += parts[0] if len(parts) == 1 and len(known) <= 2 else [each]
+        return found
 
     def handled(self, call: ast.Call) -> ast.expr | None:
         """Return the module of which `run.learner(module, ...)` makes a handle."""

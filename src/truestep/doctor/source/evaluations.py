@@ -280,12 +280,7 @@ def _add_layer_kinds(found: Layers, more: Layers, *, surely: bool = True) -> Non
 
 def _maker_call(module: SourceModule, model: ast.expr, owner: ast.ClassDef) -> list[ast.Call]:
     """Return the one call of its class that made a model, if it can be seen."""
-    origins = [
-        module.classes.unwrapped(each) or each
-        for each in value_origins(module, model)
-        if isinstance(each, ast.Call)
-    ]
-    calls = [each for each in origins if isinstance(each, ast.Call)]
+    calls = [each for each in value_origins(module, model) if isinstance(each, ast.Call)]
     return calls if len(calls) == 1 and module.classes.named(calls[0].func) is owner else []
 
 

@@ -156,7 +156,7 @@ class Execution:
 
         Others that step too are left out with their whole updates; nothing where they have none of their own.
         """
-        happened = without_updates_of_others(self.happened, optimizer)
+        happened = without_updates_of_others(self.happened, optimizer, self.contexts)
         if len({event.subject for event in happened if event.kind == "step"}) != 1:
             return []
         return windows_of(happened, optimizer)

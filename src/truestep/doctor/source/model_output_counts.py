@@ -108,11 +108,6 @@ def _num_outputs_of_call(module: SourceModule, call: ast.Call, depth: int) -> in
 def _num_outputs_of_layer(module: SourceModule, layer: ast.expr | None, depth: int) -> int | None:
     if not isinstance(layer, ast.Call) or depth > MAX_DEPTH:
         return None
-    inner = module.classes.unwrapped(layer)
-    if inner is not None and isinstance(inner, (ast.Call, ast.Name)):
-        return common_answer(
-            _num_outputs_of_layer(module, each, depth + 1) for each in layers_behind(module, inner)
-        )
     name = module.qualify(layer.func) or ""
     if name in _WIDTH:
         return whole_number(module, argument(layer, *_WIDTH[name]))

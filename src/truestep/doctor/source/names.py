@@ -157,8 +157,10 @@ def _unpack_targets(
         for part, part_value in zip(target.elts, value.elts, strict=True):
             yield from _unpack_targets(part, part_value)
     else:
+        starred = [isinstance(each, ast.Starred) for each in target.elts]
         for index, part in enumerate(target.elts):
-            yield from _unpack_targets(part, value, (*position, index))
+            place = index - len(starred) if any(starred[:index]) else index
+            yield from _unpack_targets(part, value, (*position, place))
 
 
 # The fields that never hold a node, by the types that have them; `name` holds one in a type alias alone.

@@ -153,7 +153,8 @@ class Resolver:
         if isinstance(value, ast.Call):
             if isinstance(value.func, ast.Name) and value.func.id == "dict":
                 return [word.value for word in value.keywords if word.arg == key]
-            return self._part_of_result(value, key)
+            same = self.classes.prepared(value, key) if isinstance(key, int) else None
+            return self._part_of_result(value, key) if same is None else [same]
         return None
 
     def _part_of_result(self, call: ast.Call, key: object) -> list[ast.expr | None] | None:

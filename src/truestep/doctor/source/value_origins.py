@@ -114,6 +114,8 @@ def _strip_wrapping(module: SourceModule, node: ast.expr) -> tuple[ast.expr, lis
     while True:
         definitions = module.definitions(node) if isinstance(node, _NAMED) else []
         inner = node if definitions else _unwrap_once(node)
+        if inner is node and isinstance(node, ast.Call):
+            inner = module.classes.rewrapped(node) or node
         if inner is node:
             return node, definitions
         node = inner
@@ -407,9 +409,10 @@ def _operations_returned(
 
 def layers_behind(module: SourceModule, function: ast.expr) -> list[ast.expr | None]:
     """Return what made what is called: a layer's constructor, there or under a name; None for what can't be told."""
-    if isinstance(function, (ast.Name, ast.Attribute)):
-        return list(value_origins(module, function))
-    return [function] if isinstance(function, ast.Call) else [None]
+    return list(value_origins(module, function)) if isinstance(function, _MADE) else [None]
+
+
+_MADE = ast.Name | ast.Attribute | ast.Call
 
 
 def _operations_of_layer(module: SourceModule, function: ast.expr, depth: int) -> set[str | None] | None:
@@ -418,8 +421,7 @@ def _operations_of_layer(module: SourceModule, function: ast.expr, depth: int) -
     for each in layers_behind(module, function):
         if not isinstance(each, ast.Call):
             return None
-        inner = module.classes.unwrapped(each)
-        name = module.qualify((inner if isinstance(inner, ast.Call) else each).func) or ""
+        name = module.qualify(each.func) or ""
         if not name.startswith("torch.nn."):
             return None
         if name in _LAYERS and each.args and depth < MAX_DEPTH and not isinstance(each.args[-1], ast.Starred):

@@ -10,20 +10,22 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.batch_counts import LOADER, RUN
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, last_part, walk
+from truestep.doctor.source.names import Function, last_part, method_of, walk
 from truestep.doctor.source.value_origins import argument, has_star_args, literal
 
 _SEEDS = ("numpy.random.seed", "random.seed")
 _VARIES = re.compile(
     r"initial_seed|info|epoch|time|urandom|randint|get_state|entropy", re.IGNORECASE
 )  # other in each epoch
+_REORDERS = re.compile(r"perm|shuffle|choice|^sample$")
+_SAME_ON_PURPOSE = re.compile(r"eval|val|test|fix|determin|repro|seed|not ", re.IGNORECASE)
 GENERATORS = functions("makes a generator")
 
 
 class RandomStreamSharedByWorkers(SourceCheck):
-    """A data set keeps a random generator of its own, which every worker copies, or each epoch gives its workers the same seeds.
+    """A data set keeps a random generator of its own, which every worker copies, or begins it anew for each sample or epoch.
 
-    Why: all workers draw the same numbers, and again the same in every epoch: augmentation repeats itself.
+    Why: all workers, or all samples, draw the same numbers, and again the same in every epoch: augmentation repeats itself.
     (Plain np.random differs between workers since torch 1.9; Truestep's
     `run.data` sets a data set's own generators for each sample.)
 
@@ -47,7 +49,7 @@ class RandomStreamSharedByWorkers(SourceCheck):
     """
 
     code = "DATA003"
-    words = ("worker_init_fn", "default_rng", "RandomState", "Random(", "Generator(")
+    words = ("worker_init_fn", "default_rng", "RandomState", "Random(", "Generator(", "seed(")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a generator made in __init__ of a data set and drawn from per sample."""
@@ -68,6 +70,7 @@ class RandomStreamSharedByWorkers(SourceCheck):
                         self._severity(module, owner),
                     )
 
+            yield from _same_numbers_for_each_sample(module, owner)
         yield from _same_seeds_in_each_epoch(module)
 
     def _is_read_per_sample(self, owner: ast.ClassDef, name: str) -> bool:
@@ -99,6 +102,26 @@ class RandomStreamSharedByWorkers(SourceCheck):
         loaders = [call for call, given in data if given is not None and module.classes.of(given) is owner]
         workers = [literal(module, argument(call, 5, "num_workers")) for call in loaders]
         return BUG if any(workers) else RISK
+
+
+def _same_numbers_for_each_sample(module: SourceModule, owner: ast.ClassDef) -> Iterator[At]:
+    """Report a generator that `__getitem__` makes, or sets, with one seed for whatever sample: not where orders are drawn."""
+    for method in owner.body:
+        if not isinstance(method, ast.FunctionDef) or method.name != "__getitem__":
+            continue
+        calls = list(module.inside(method, ast.Call))
+        if any(_REORDERS.search(method_of(each)) for each in calls):
+            continue  # one order for all samples may be meant
+        for call in calls:
+            name = module.qualify(call.func) or ""
+            is_seeded = name in GENERATORS or name in _SEEDS or method_of(call) == "manual_seed"
+            seed = argument(call, 0, "seed") if is_seeded else None
+            around = [each.test for each in module.ancestors(call) if isinstance(each, (ast.If, ast.IfExp))]
+            if type(number := literal(module, seed)) is int and not any(
+                _SAME_ON_PURPOSE.search(ast.unparse(each)) for each in around
+            ):
+                text = f"Each sample draws the same numbers: the generator begins anew with the seed {number} for each."
+                yield At(call, text, RISK)
 
 
 def _same_seeds_in_each_epoch(module: SourceModule) -> Iterator[At]:

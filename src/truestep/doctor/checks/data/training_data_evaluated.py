@@ -72,7 +72,7 @@ class TrainingDataEvaluated(SourceCheck):
                     and not _says_training(module, statement)
                     and not _is_other_data_trained_on(module, call, given)
                 ):
-                    yield At(call, f"{name!r} reads {given!r}: it measures on the training data.")
+                    yield At(call, f"{name!r} reads {given!r}: it measures on the training data.", RISK)
             elif (module.qualify(call.func) or "").startswith("torchvision.datasets."):
                 if literal(module, argument(call, 1, "train")) is True and not _has_dataset_split(module):
                     severity = ADVICE if _is_only_trained_on(module, name) else BUG

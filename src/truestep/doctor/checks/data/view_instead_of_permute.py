@@ -5,8 +5,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
-from truestep.doctor.library.functions import functions
+from truestep.doctor.check import RISK, At, SourceCheck, Unsure
 from truestep.doctor.source.batch_counts import sizes_written_in_call
 from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
@@ -23,8 +22,6 @@ from truestep.doctor.source.value_origins import (
 
 _NORM = re.compile(r"\w+norm(\dd)?$")  # a layer: `norm` by itself is a length
 MAX_STEPS = 12  # from a value back to what its shape comes from
-
-_TAKES = functions("takes numbers over")
 
 
 class ViewInsteadOfPermute(SourceCheck):
@@ -63,24 +60,8 @@ class ViewInsteadOfPermute(SourceCheck):
                     )
                     continue
                 text = f"The axes of {base} are exchanged with {call.func.attr}: its numbers are scrambled."
-                yield At(call, text, RISK if _is_array(module, call.func.value) else BUG)
-
-
-def _is_array(module: SourceModule, base: ast.expr) -> bool:
-    """Tell what left torch: nothing is learned of it, and it may go back to an order that a file was written in."""
-
-    def sources(node: ast.expr) -> list[ast.expr]:
-        made = (
-            [node.func.value] if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else []
-        )
-        made += node.args if isinstance(node, ast.Call) else []
-        return [*made, *(each for each in module.definitions(node) if each is not None)]
-
-    taken = [ast.unparse(each.args[0]) for each in module.calls(*_TAKES) if each.args]
-    return ast.unparse(base) in taken or any(
-        isinstance(each, ast.Call) and method_of(each) == "numpy"
-        for each in walk_each_once([base], sources, MAX_STEPS)
-    )
+                # what left torch may go back to an order that a file was written in, and one feature has no order
+                yield At(call, text, RISK)
 
 
 def _can_have_axis_of_size_one(module: SourceModule, base: ast.expr) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck, Unsure
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.operations import OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, receiver_of
@@ -21,9 +21,6 @@ _OF_TENSORS = (
 
 _SHOWN = re.compile(r"#.*(\btensor\(|torch\.Size\(|\[\[)")  # what a manual says a line gives
 _TO_DEVICES = ("to", "cuda")
-_RESHAPED = operations(
-    shape="other turned"
-)  # where this matters the next line fails, or the shape was right before
 METHODS = operations(numbers="kept home moved rounded whole indices", shape="same other turned")
 
 
@@ -76,8 +73,7 @@ class MovedCopyThrownAway(SourceCheck):
                 if call.func.attr in _TO_DEVICES and not _is_move_of_batch(module, call):
                     yield At(call, text, ADVICE)  # torch refuses what meets another device, or all is there
                     continue
-                sure = own or _is_certainly_tensor(module, call.func.value)
-                yield At(call, text, BUG if sure and call.func.attr not in _RESHAPED else RISK)
+                yield At(call, text, RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep what is returned."""
@@ -149,26 +145,6 @@ def _is_tensor(module: SourceModule, node: ast.expr) -> bool:
         return False
     bindings = module.names.bindings(node)
     return bool(bindings) and all(_binds_tensor(module, each.how, each.value) for each in bindings)
-
-
-def _is_certainly_tensor(module: SourceModule, node: ast.expr) -> bool:
-    """A whole batch may be an object that moves its parts in place, and a name alone makes no model."""
-    assert isinstance(node, ast.Name)
-    for each in module.names.bindings(node):
-        if isinstance(each.value, ast.Call) and each.how != "for" and module.kinds.is_guess(each.value.func):
-            return False
-        if each.how == "for" and _is_whole_batch(module, each.node):
-            return False
-    return True
-
-
-def _is_whole_batch(module: SourceModule, target: ast.AST) -> bool:
-    """Tell `for batch in loader` and `for i, batch in enumerate(loader)` from `for x, y in loader`."""
-    loop = module.enclosing(target, ast.For)
-    if loop is None or loop.target is target:
-        return True
-    counted = isinstance(loop.iter, ast.Call) and dotted_name(loop.iter.func) == "enumerate"
-    return counted and isinstance(loop.target, ast.Tuple) and target in loop.target.elts
 
 
 def _is_mapping_or_graph(module: SourceModule, node: ast.expr) -> bool:

@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
-from truestep.doctor.source.events import Path, TraceEvent
+from truestep.doctor.source.events import Trace, TraceEvent
+from truestep.doctor.source.frames import LocatedExpression
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import method_of, receiver_of, walk
+from truestep.doctor.source.optimizer_model_links import is_of_other_models
 from truestep.doctor.source.rewriting import Edits, last_event, move_after, move_before, next_event
+from truestep.doctor.source.value_origins import value_origins
 from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -61,7 +67,7 @@ class ClipAfterStep(SourceCheck, Watcher):
                 path = event.loop_path()
                 if (
                     before.loop_path() == path
-                    and not _is_clip_used_by_later_step(events[index + 1 :], path)
+                    and not _is_clip_used_by_later_step(module, trace, event, events[index + 1 :])
                     and not event.branches(path)
                     and not before.branches(path)
                 ):
@@ -95,26 +101,64 @@ class ClipAfterStep(SourceCheck, Watcher):
             )
 
 
-def _is_clip_used_by_later_step(later: list[TraceEvent], path: Path) -> bool:
-    """Tell whether a step in the loop may be taken with what was clipped: it is not, where its gradients are cleared first."""
+def _is_clip_used_by_later_step(
+    module: SourceModule, trace: Trace, clip: TraceEvent, later: list[TraceEvent]
+) -> bool:
+    """Tell whether a step in the loop may be taken with what was clipped: its gradients are not cleared first, or not its own."""
     cleared: list[TraceEvent] = []
+    path = clip.loop_path()
     for event in (each for each in later if each.inside(path)):
         if event.kind == "zero_grad" and event.subject:
             cleared.append(event)
-        elif event.kind == "step":
+        elif event.kind == "step" and not _is_clip_of_other_models(module, trace, clip, event):
             if not any(each.subject == event.subject and event.inside(each.path) for each in cleared):
                 return True
     return False
 
 
+def _is_clip_of_other_models(module: SourceModule, trace: Trace, clip: TraceEvent, step: TraceEvent) -> bool:
+    """Tell whether an optimizer holds none of the models whose parameters are clipped, whichever of several they are."""
+    contexts = trace.contexts
+    if contexts is None or clip.context is None:
+        return False
+    calls = [each for each in walk(clip.node) if isinstance(each, ast.Call)]
+    clipped: list[ast.expr | None] = []
+    for net in (receiver_of(each) for each in calls if method_of(each) == "parameters"):
+        if net is not None:
+            made = contexts.origin(LocatedExpression(net, clip.context)).node
+            clipped += [net] if isinstance(made, ast.Call) else value_origins(module, net)
+    return bool(clipped) and all(
+        is_of_other_models(contexts, step, replace(clip, receiver=each)) for each in clipped
+    )
+
+
 def _clips_before_backward(module: SourceModule) -> Iterator[TraceEvent]:
-    """Yield each clip whose next neighbours are backward and step, with no backward before it."""
+    """Yield each clip whose next neighbours are backward and step, and that finds no gradient from before."""
     for trace in module.traces:
         for clip in trace.of("clip"):
             path = clip.loop_path()
             if path and not clip.branches(path):
-                inside = [each for each in trace.of("backward", "step", "clip") if each.inside(path)]
-                kinds = [each.kind for each in inside]
+                inside = [
+                    each for each in trace.of("backward", "step", "clip", "zero_grad") if each.inside(path)
+                ]
                 index = inside.index(clip)
-                if "backward" not in kinds[:index] and kinds[index + 1 :][:2] == ["backward", "step"]:
-                    yield clip
+                match [each for each in inside[index + 1 :] if each.kind != "zero_grad"][:2]:
+                    case [TraceEvent(kind="backward"), TraceEvent(kind="step") as step]:
+                        if _is_nothing_to_clip(inside[:index], clip, step):
+                            yield clip
+
+
+def _is_nothing_to_clip(before: list[TraceEvent], clip: TraceEvent, step: TraceEvent) -> bool:
+    """Tell whether no backward came yet, or a step used each, and what is clipped has been cleared since."""
+    used = next((index for index, each in enumerate(reversed(before)) if each.kind == "backward"), None)
+    if used is None:
+        return True
+    since = before[len(before) - used :]
+    path = clip.loop_path()
+    clears = [each for each in since if each.kind == "zero_grad" and not each.branches(path)]
+    clipped = ast.unparse(clip.node)
+    return any(each.kind == "step" for each in since) and any(
+        each.subject == step.subject != ""
+        or (each.receiver is not None and f"({ast.unparse(each.receiver)}.parameters()" in clipped)
+        for each in clears
+    )

@@ -52,7 +52,9 @@ class ShortWindowCountsLess(Watcher):
         self._was_full = False  # the last window was of as many backwards as its losses were divided by
         self._num_clips = 0  # since the last step
         self._is_changed = False
-        self._last: tuple[int, int] | None = None  # that optimizer, and its number of steps
+        self._last: tuple[int, int, int] | None = (
+            None  # that optimizer, its number of steps, and the stretch looked at
+        )
 
     def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> None:
         """Note by what a loss was divided last."""
@@ -74,9 +76,9 @@ class ShortWindowCountsLess(Watcher):
     def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report a step on fewer backwards than each was divided by, right behind steps on as many."""
         divisors, self._divisors, self._num_clips = self._divisors, [], 0
-        before, self._last = self._last, (id(record), record.num_steps)
-        # else steps between were not looked at, or are another optimizer's
-        follows_full = self._was_full and before == (id(record), record.num_steps - 1)
+        before, self._last = self._last, (id(record), record.num_steps, history.num_looks)
+        # else steps or backwards between were not looked at, or are another optimizer's
+        follows_full = self._was_full and before == (id(record), record.num_steps - 1, history.num_looks)
         parts = divisors[0] if len(set(divisors)) == 1 else None
         self._was_full = parts is not None and len(divisors) == parts >= 2 and not self._is_changed
         if follows_full and parts is not None and len(divisors) < parts and not self._is_changed:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.losses import loss_calls
 from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.model_output_counts import is_softmax, is_softmax_already_named, num_outputs
 from truestep.doctor.source.module import SourceModule
@@ -24,9 +25,10 @@ _COUNTS = re.compile(
 
 
 class OneOutputAsClasses(SourceCheck):
-    """softmax, argmax or the index of a max runs over the classes of a model that has one output.
+    """softmax, argmax, the index of a max or cross entropy runs over the classes of a model that has one output.
 
-    Why: a softmax over one number is always 1, an argmax always 0: every prediction is the same.
+    Why: a softmax over one number is always 1, an argmax and a cross entropy always 0: every prediction is the same,
+    and nothing is learned.
 
     Bad:
         scorer = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
@@ -36,7 +38,7 @@ class OneOutputAsClasses(SourceCheck):
         scorer = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
         predictions = (scorer(x) > 0).long().squeeze(1)
 
-    Fix: a sigmoid, or `> 0` on the logit; or two outputs.
+    Fix: a sigmoid, or `> 0` on the logit, and binary_cross_entropy_with_logits; or two outputs.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/main.py:27;
     mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/original_code_snippet.py:20;
@@ -45,7 +47,7 @@ class OneOutputAsClasses(SourceCheck):
     """
 
     code = "LOSS023"
-    words = ("max",)
+    words = ("max", "ross_entropy", "rossEntropy")
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report the operation on what can be seen to end in a linear layer with one output."""
@@ -55,6 +57,14 @@ class OneOutputAsClasses(SourceCheck):
                 yield from self._check_sequential_layers(module, call)
             elif (found := _input_axis_and_name(module, call)) is not None:
                 yield from self._check_single_output(module, call, *found)
+        for call in loss_calls(module, "cross_entropy"):
+            logits = argument(call, 0, "input")
+            if (
+                logits is not None
+                and num_outputs(module, logits) == 1
+                and not _is_under_count_test(module, call)
+            ):
+                yield At(call, "The model has one output: this cross entropy is always 0.", RISK)
 
     def _check_single_output(
         self, module: SourceModule, call: ast.Call, given: ast.expr, dim: ast.expr | None, made: str

@@ -215,7 +215,7 @@ def _find_batch_schedules_per_update(module: SourceModule) -> Iterator[At]:
             if (
                 made is None
                 or not opened
-                or _argument_to_prepare(module, step) is None
+                or not _is_prepared(module, step)
                 or not has_accumulation_option(opened[0])
             ):
                 continue
@@ -256,22 +256,16 @@ def _schedule_length(made: ast.Call) -> ast.expr | None:
 
 def _schedule_constructor(module: SourceModule, step: TraceEvent) -> ast.Call | None:
     """Return the one call that made a schedule."""
-    made = (
-        [*value_origins(module, _argument_to_prepare(module, step) or step.receiver)]
-        if step.receiver is not None
-        else []
-    )
+    made = [*value_origins(module, step.receiver)] if step.receiver is not None else []
     return made[0] if len(made) == 1 and isinstance(made[0], ast.Call) else None
 
 
-def _argument_to_prepare(module: SourceModule, step: TraceEvent) -> ast.expr | None:
-    """Return what `model, scheduler = accelerator.prepare(model, schedule)` was given in this place."""
+def _is_prepared(module: SourceModule, step: TraceEvent) -> bool:
+    """Tell whether a library gave the schedule back: `model, schedule = accelerator.prepare(model, schedule)`."""
     match list(value_sources(module, step.receiver)) if step.receiver is not None else []:
-        case [(ast.Call(func=ast.Attribute(attr="prepare"), args=given), (place,))] if place < len(given):
-            return given[place]
-        case [(ast.Call(func=ast.Attribute(attr="prepare"), args=[given]), ())]:
-            return given
-    return None
+        case [(ast.Call() as call, (() | (_,)) as place)]:
+            return module.classes.prepared(call, *(place or (0,))) is not None
+    return False
 
 
 def _epoch_and_batch_loops(trace: Trace, step: TraceEvent) -> tuple[ast.AST, ast.AST] | None:

@@ -202,7 +202,7 @@ def _scheduler_step_per_backward(loop: TrainingLoop) -> TraceEvent | None:
     if not windows or not run.is_certain:
         return None
     counts = [Counter[str]()]  # of each window; behind its own step is the first event of the next
-    for event in without_updates_of_others(run.happened, loop.optimizer):
+    for event in without_updates_of_others(run.happened, loop.optimizer, run.contexts):
         counts[-1][event.kind] += 1
         if event.kind == "step":
             counts.append(Counter())

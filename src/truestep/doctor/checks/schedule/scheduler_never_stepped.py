@@ -2,20 +2,21 @@
 """A schedule that never moves, or waits for the wrong end of its figure, or for that of one batch."""
 
 import ast
+import re
 from collections.abc import Iterator
 
-from truestep.core.metric_direction import Better, best_mode_of_metric
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.better_ends import better_end_of_figure
 from truestep.doctor.source.live_variables import is_in_comment
 from truestep.doctor.source.loaders import goes_over_batches, is_batch_length, loop_iterable
 from truestep.doctor.source.losses import loss_calls
-from truestep.doctor.source.memoized_walk import asked_once
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted_name, last_part, names_in, receiver_of, walk
 from truestep.doctor.source.training_actions import SCHEDULE
 from truestep.doctor.source.value_origins import argument, constant, has_star_args, literal, value_origins
 
+_STEPS_SCHEDULES = re.compile(r"\blr_schedulers\b|lr_scheduler_(step|config)|\b_?update_learning_rates\b")
 _PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 
 
@@ -41,8 +42,9 @@ class SchedulerNeverStepped(SourceCheck):
             opt.step()
             sched.step()
 
-    Fix: scheduler.step() per epoch (or per batch, as its numbers mean). mode="max" for what
-    grows as the model gets better, mode="min" for losses and errors; the mean over the pass in both.
+    Fix: scheduler.step() per epoch (or per batch, as its numbers mean), in manual optimization by
+    self.lr_schedulers().step(). mode="max" for what grows as the model gets better, mode="min" for losses and
+    errors; the mean over the pass in both.
 
     Evidence: beds A, C, E, G, K, M, N, O, P, Q, S, U, W, Y: 18 true, 7 debatable, 3 false.
     """
@@ -54,6 +56,7 @@ class SchedulerNeverStepped(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report one whose name is never read again, and a plateau's step by what its mode is against."""
         yield from _plateaus_of_other_mode(module)
+        yield from _left_to_manual_optimization(module)
         yield from _plateaus_of_last_batch(module)
         for name, call in module.calls_matching("torch.optim.lr_scheduler."):
             target = module.statement(call)
@@ -78,10 +81,20 @@ class SchedulerNeverStepped(SourceCheck):
                     )
 
 
-def _plateau_steps(module: SourceModule) -> Iterator[tuple[ast.Call, ast.expr, ast.Call]]:
-    """Yield the steps of plateaus, with the figure that each is given and the call that made the plateau."""
-    for step in module.method_calls("step"):
-        plateau, figure = receiver_of(step), argument(step, 0, "metrics")
+def _plateau_steps(module: SourceModule) -> Iterator[tuple[ast.AST, ast.expr, ast.Call]]:
+    """Yield where plateaus are given their figures, with the figure and the call that made the plateau."""
+    stepped = [
+        (step, receiver_of(step), argument(step, 0, "metrics")) for step in module.method_calls("step")
+    ]
+    handed = [
+        (given, scheduler, monitor)
+        for given in module.all(ast.Dict)
+        for name in ("scheduler", "lr_scheduler")
+        for scheduler, monitor in zip(
+            *(module.resolver.part_of(given, each) or [] for each in (name, "monitor")), strict=False
+        )
+    ]
+    for step, plateau, figure in (*stepped, *handed):
         made = [] if plateau is None else list(value_origins(module, plateau))
         call = made[0] if len(made) == 1 else None
         if figure is None or not isinstance(call, ast.Call) or has_star_args(call):
@@ -95,7 +108,7 @@ def _plateaus_of_other_mode(module: SourceModule) -> Iterator[At]:
     for step, figure, call in _plateau_steps(module):
         mode = argument(call, 1, "mode")
         way = "min" if mode is None else literal(module.home(call), mode)
-        better = _better_end_of_figure(module, figure)
+        better = better_end_of_figure(module, figure)
         if better is not None and way in ("min", "max") and way != better:
             text = f"The plateau's mode is {way!r}, and the {better} of {ast.unparse(figure)!r} is its best value."
             yield At(step, text, RISK)
@@ -146,36 +159,30 @@ def _is_loss(module: SourceModule, value: ast.expr) -> bool:
     )
 
 
-@asked_once(None)
-def _better_end_of_figure(module: SourceModule, figure: ast.expr | None, depth: int = 0) -> Better | None:
-    """Return which end of a figure is the better one: by its name, or by a loss or a count of equal labels that makes it."""
-    match figure:
-        case (
-            ast.UnaryOp(op=ast.USub(), operand=inner)
-            | ast.BinOp(left=ast.Constant(), op=ast.Sub(), right=inner)
+def _left_to_manual_optimization(module: SourceModule) -> Iterator[At]:
+    """Report the schedules of a LightningModule that steps by hand, where nothing in sight could step a schedule."""
+    if any(_STEPS_SCHEDULES.search(file.text) for file in module.program.linked):
+        return
+    for owner in module.kinds.classes_of("lightning module"):
+        family = [*module.classes.lineage(owner), *module.classes.subclasses_of(owner)]
+        switched = module.resolver.attribute_bindings(owner, "automatic_optimization")
+        made_in = module.classes.method(owner, "configure_optimizers")
+        steps = [step for file in module.program.linked for step in file.method_calls("step")]
+        others = [step for step in steps if (by := receiver_of(step)) and module.kind(by) != "optimizer"]
+        if (
+            not switched
+            or any(literal(module, each.value) is not False for each in switched)
+            or made_in is None
+            or module.home(made_in) is not module
+            or module.classes.method(owner, "training_step") is None
+            or any(module.home(each).enclosing(each, ast.ClassDef) in family for each in others)
+            or any(module.kind(by) == "scheduler" for each in others if (by := receiver_of(each)))
         ):
-            way = _better_end_of_figure(module, inner, depth + 1)
-            return None if way is None else "min" if way == "max" else "max"
-        case ast.BinOp(left=inner, op=ast.Div()) | ast.BinOp(left=ast.Constant(), op=ast.Mult(), right=inner):
-            return _better_end_of_figure(module, inner, depth + 1)
-        case ast.Name() | ast.Attribute() | ast.Subscript():
-            key = constant(figure.slice) if isinstance(figure, ast.Subscript) else last_part(figure)
-            ways = {_better_end_of_figure(module, each, depth + 1) for each in module.definitions(figure)} - {
-                None
-            }
-            return (
-                ways.pop() if len(ways) == 1 else best_mode_of_metric(key) if isinstance(key, str) else None
-            )
-        case ast.Call() if figure in loss_calls(module):
-            return "min"
-        case (
-            ast.Call(func=ast.Name(id="float"), args=[inner])
-            | ast.Call(func=ast.Attribute(value=inner, attr="item" | "mean" | "sum" | "float"))
-        ):
-            return _better_end_of_figure(module, inner, depth + 1)
-        case ast.Compare(ops=[ast.Eq()]) | ast.Call(func=ast.Attribute(attr="eq")):
-            return "max"
-    return None
+            continue
+        for _, call in module.calls_matching("torch.optim.lr_scheduler."):
+            if made_in in module.ancestors(call):
+                text = "Lightning steps no schedule where automatic_optimization is False, and nothing here does: the rate stays."
+                yield At(call, text, BUG)
 
 
 def _other_used_scheduler(module: SourceModule, unused: ast.Call) -> ast.Call | None:
