@@ -267,3 +267,59 @@ UNCHANGED = [
 def test_a_list_that_its_loop_changes(lines: str, count: int) -> None:
     code = f"import os\nfrom tqdm import tqdm\ndef clean(self, paths, others, bad=0):\n    {lines}\n"
     assert len(told("VALUE045", code)) == count
+
+
+# ── EVAL002: torchvision's models have batch norm ──
+
+EVALUATED = """
+import torchvision
+from torchvision import models
+from torchvision.models import resnet18, ResNet18_Weights
+train_loader = DataLoader(data, 8, shuffle=True); valid_loader = DataLoader(held, 8)
+class Net(nn.Module):
+    def __init__(self, base):
+        super().__init__()
+        net = models.mobilenet_v2(weights="DEFAULT"); self.fc = nn.Linear(1280, 2)
+        self.base = nn.Sequential(*list(net.children())[:-1])
+    def forward(self, x):
+        return self.fc(self.base(x).mean((2, 3)))
+def build(n):
+    net = models.efficientnet_b0(weights="DEFAULT")
+    net.classifier[1] = nn.Linear(1280, n)
+    return net
+MODEL
+criterion = nn.CrossEntropyLoss(); optimizer = torch.optim.Adam(model.parameters())
+for epoch in range(3):
+    model.train()
+    for x, y in train_loader:
+        loss = criterion(model(x), y); optimizer.zero_grad(); loss.backward(); optimizer.step()
+    MODE
+    with torch.no_grad():
+        total = 0
+        for x, y in valid_loader:
+            total += criterion(model(x), y) / len(valid_loader)
+    print(total)
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        ("model = torchvision.models.resnet50(pretrained=False)", 1),
+        ("model = resnet18(weights=ResNet18_Weights.DEFAULT).cuda(); model.fc = nn.Linear(512, 2)", 1),
+        ("model = models.densenet121(); model.classifier = nn.Sequential(nn.Linear(1024, 2)).cuda()", 1),
+        ("model = models.segmentation.deeplabv3_resnet50(num_classes=3)", 1),
+        ("model = nn.DataParallel(models.vgg16_bn())", 1),
+        ("model = Net(3)", 1),
+        ("model = build(3).to(device)", 1),
+        ("model = models.vit_b_16()", 0),
+        ("model = models.vgg16()", 0),
+        ("model = models.detection.fasterrcnn_resnet50_fpn()", 0),
+        ("model = models.resnet50(norm_layer=Norm)", 0),
+        ("model = models.resnet50(**options)", 0),
+    ],
+)
+def test_batch_norm_of_torchvision(model: str, count: int) -> None:
+    code = EVALUATED.replace("MODEL", model)
+    assert len(told("EVAL002", code.replace("MODE", "pass"))) == count
+    assert not told("EVAL002", code.replace("MODE", "model.eval()"))

@@ -190,3 +190,37 @@ for x, y in loader:
     opt.step()
 """
     assert told("GRAD001", text) == severity
+
+
+# ── GRAD020: a term that both sides of a GAN make small ──
+
+SHARED = """
+generator = nn.Linear(4, 8); discriminator = nn.Linear(8, 1); bce = nn.BCEWithLogitsLoss()
+opt_g = torch.optim.Adam(generator.parameters()); opt_d = torch.optim.Adam(discriminator.parameters())
+ones = torch.ones(8, 1); zeros = torch.zeros(8, 1)
+for real in loader:
+    fake = generator(torch.randn(8, 4))
+    OWN
+    info = F.mse_loss(discriminator(generator(torch.randn(8, 4))), ones)
+    LINES
+"""
+OWN = """opt_g.zero_grad(); bce(discriminator(fake), ones).backward(); opt_g.step()
+    opt_d.zero_grad(); loss = bce(discriminator(real), ones) + bce(discriminator(fake.detach()), zeros)
+    loss.backward(); opt_d.step()"""
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "opt_g.zero_grad(); opt_d.zero_grad(); info.backward(); opt_g.step(); opt_d.step()",
+        "opt_d.zero_grad(set_to_none=True); opt_g.zero_grad(); (0.1 * info).backward(); opt_d.step(); opt_g.step()",
+        "opt_g.zero_grad(); opt_d.zero_grad()\n    info.backward()\n    clip(info); opt_g.step()\n    opt_d.step()",
+        "discriminator.zero_grad(); generator.zero_grad(); info.backward(); opt_g.step(); opt_d.step()",
+    ],
+)
+def test_a_term_for_both_sides(lines: str) -> None:
+    assert not told("GRAD020", SHARED.replace("OWN", OWN).replace("LINES", lines))
+    assert told("GRAD020", SHARED.replace("OWN", "pass").replace("LINES", lines))  # the only loss of both
+    one = lines.replace("opt_d.zero_grad();", "").replace("opt_d.zero_grad()", "")
+    if one != lines:  # the critic steps on what is left of the generator's loss
+        assert told("GRAD020", SHARED.replace("OWN", OWN).replace("LINES", one))

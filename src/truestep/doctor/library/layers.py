@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which of torch's layers have no weights, and which drop at random by an option of theirs: where it stands, and its default.
 
+Which of torchvision's models normalise by batches, in each of their sizes.
+
 `tests/doctor/test_library.py` holds the columns to torch's signatures.
 """
 
+import re
 from typing import NamedTuple
 
 # several   how many layers the layer must have for the option to act: its place and name; -: always
@@ -55,3 +58,9 @@ TripletMarginLoss TripletMarginWithDistanceLoss Unflatten Unfold Upsample Upsamp
 ZeroPad1d ZeroPad2d ZeroPad3d
 """
 LAYERS_WITHOUT_WEIGHTS = frozenset(f"torch.nn.{name}" for name in _WITHOUT_WEIGHTS.split())
+
+# torchvision's convolutional models of the last ten years, and those of pixels and of videos that are made of them
+BATCH_NORMALISED = re.compile(
+    r"^torchvision\.models\.(\w+\.)?(resnet\d|resnext|wide_resnet|densenet|mobilenet_|efficientnet_|googlenet|inception_v3"
+    r"|shufflenet_|mnasnet|regnet_|vgg\d+_bn|deeplabv3_|fcn_|lraspp_|r3d_|mc3_|r2plus1d_)\w*$"
+)

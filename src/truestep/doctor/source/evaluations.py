@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from truestep.doctor.library.layers import DROPPING_LAYERS
+from truestep.doctor.library.layers import BATCH_NORMALISED, DROPPING_LAYERS
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.frames import UnknownValue
@@ -252,6 +252,11 @@ def _layers_of_value(module: SourceModule, value: ast.expr | None) -> Layers | N
         return sensitive_layers(module, value.args[0])
     if (owner := module.classes.named(value.func)) is not None:
         return _layers_of_class(module, owner, [value]) if _has_plain_bases(module, owner) else None
+    if _normalises_batches(module, value):
+        return {"BatchNorm": True}
+    results = module.functions.results(module.functions.target(value))
+    if len(results) == 1:
+        return sensitive_layers(module.home(results[0]), results[0])
     if not (module.qualify(value.func) or "").startswith("torch.nn."):
         return None
     found = _layers_in(module, value, [], set())
@@ -362,10 +367,14 @@ def _layers_in(module: SourceModule, node: ast.AST, calls: list[ast.Call], seen:
         if not isinstance(call, ast.Call) or used.get(call, True) is False:
             continue
         name = module.qualify(call.func) or ""
-        is_layer = name.startswith("torch.nn.") and (
-            _acts_differently_in_training(call, name, values)
-            or _drops_in_training(call, name, values)
-            or _drops_by_option(module, call, name, values)
+        is_whole = _normalises_batches(module, call)
+        is_layer = is_whole or (
+            name.startswith("torch.nn.")
+            and (
+                _acts_differently_in_training(call, name, values)
+                or _drops_in_training(call, name, values)
+                or _drops_by_option(module, call, name, values)
+            )
         )
         inner = module.classes.named(call.func) or module.functions.named(call.func)
         if isinstance(inner, ast.Lambda) or (inner is not None and inner.name in seen):
@@ -375,12 +384,18 @@ def _layers_in(module: SourceModule, node: ast.AST, calls: list[ast.Call], seen:
             continue
         surely = bool(taken and used.get(call, True)) and _has_certain_dropout(module, call, name, values)
         if is_layer:
-            _add_layer_kinds(found, {name.rsplit(".", 1)[-1]: surely})
+            _add_layer_kinds(found, {"BatchNorm" if is_whole else name.rsplit(".", 1)[-1]: surely})
         if inner is not None:
             _add_layer_kinds(
                 found, _layers_in(module, inner, [*calls, call], seen | {inner.name}), surely=surely
             )
     return found
+
+
+def _normalises_batches(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a model of torchvision's with batch norm, if it is given no norm of another kind."""
+    is_plain = argument(call, None, "norm_layer") is None and not has_star_args(call)
+    return is_plain and bool(BATCH_NORMALISED.match(module.qualify(call.func) or ""))
 
 
 def _acts_differently_in_training(call: ast.Call, name: str, values: SettledValues) -> bool:

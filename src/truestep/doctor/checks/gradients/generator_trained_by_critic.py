@@ -71,13 +71,37 @@ class GeneratorTrainedByCritic(SourceCheck):
             found = [
                 at
                 for each in trace.of("backward")
-                if all(
+                if not _is_update_of_both(trace, each)
+                and all(
                     _is_stepped_without_clear(trace, each, side) for side in ("discriminator", "generator")
                 )
                 for at in _find_undetached_fakes(module, each)
             ]
             gravest = min((each.severity.rank for each in found), default=0)
             yield from (each for each in found if each.severity.rank == gravest)
+
+
+def _is_update_of_both(trace: Trace, backward: TraceEvent) -> bool:
+    """Tell a term that both sides make small on purpose, as InfoGAN's: both are cleared for it and step on it, beside updates of
+    their own."""
+    around = backward.path[: next((i + 1 for i, each in enumerate(backward.path) if each.kind == "loop"), 0)]
+    updates: list[tuple[TraceEvent | None, set[str | None], set[str | None]]] = [(None, set(), set())]
+    cleared: set[str | None] = set()
+    for each in trace.within(around, "backward", "step", "zero_grad"):
+        side = gan_role_in_source(each.subject)
+        if each.kind == "backward":
+            updates.append((each, cleared, set()))
+            cleared = set()
+        elif each.kind == "step":
+            updates[-1][2].add(side)
+        else:
+            cleared.add(side)
+    both = {"discriminator", "generator"}
+    is_shared = any(
+        each is backward and begun >= both and stepped >= both for each, begun, stepped in updates
+    )
+    own = [next(iter(stepped)) for each, _, stepped in updates if each is not None and len(stepped) == 1]
+    return is_shared and both <= {*own}
 
 
 def _is_stepped_without_clear(trace: Trace, backward: TraceEvent, side: str) -> bool:
