@@ -125,7 +125,7 @@ def test_it_is_still_said_where_another_thing_happens_there(code, habit):
 def test_what_another_script_does_opens_nothing(habit):
     """Two scripts that share a file are one program to whoever links them: neither runs in the other."""
     before, call = HABITS[habit]
-    shared = "import torch\n\n\ndef make():\n    return torch.nn.Linear(3, 1)\n"
+    shared = "import torch\n\n\ndef make():\n    return torch.nn.Linear(3, 3)\n"
     loop = "from shared import make\n\nnet = make()\n" + READERS["GRAD001"].page().bad
     texts = {
         "shared.py": shared,

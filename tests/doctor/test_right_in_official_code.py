@@ -30,11 +30,11 @@ for x, y in train_loader:
         ("train_loader = DataLoader(dataset=unlabelled, batch_size=8, shuffle=True)", []),
         ("train_loader = DataLoader(Pairs(unlabelled), 8, True)", []),
         ("pairs = Pairs(unlabelled)\ntrain_loader = DataLoader(pairs, 8, True)", []),
-        ("train_loader = DataLoader(train_data_labelled, batch_size=8, shuffle=True)", [BUG]),
-        ("train_loader = DataLoader(dataset=train_data_labelled, batch_size=8, shuffle=True)", [BUG]),
-        ("train_loader = DataLoader(Pairs(train_data_labelled), 8, True)", [BUG]),
-        ("pairs = Pairs(train_data_labelled)\ntrain_loader = DataLoader(pairs, 8, True)", [BUG]),
-        ("pass", [BUG]),
+        ("train_loader = DataLoader(train_data_labelled, batch_size=8, shuffle=True)", [RISK]),
+        ("train_loader = DataLoader(dataset=train_data_labelled, batch_size=8, shuffle=True)", [RISK]),
+        ("train_loader = DataLoader(Pairs(train_data_labelled), 8, True)", [RISK]),
+        ("pairs = Pairs(train_data_labelled)\ntrain_loader = DataLoader(pairs, 8, True)", [RISK]),
+        ("pass", [RISK]),
     ],
 )
 def test_data_that_only_a_name_says_are_trained_on(train: str, severity: list[Severity]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck, Unsure
@@ -79,14 +79,11 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report the first application of a model in an evaluation that no eval() of it precedes."""
         for call, held in _applied_by_evaluating_engines(module):
-            names = ", ".join(sorted(held))
-            yield At(call, f"The model is evaluated in training mode; it has {names}.", RISK)
+            yield At(call, _evaluated_in_training_mode(held), RISK)
         for trace in module.traces:
             known = list(evaluations_of(module, trace))
-            for forward in [
-                *known,
-                *(each for each in _forwards_compared_with_labels(module, trace) if each not in known),
-            ]:
+            compared = _forwards_compared_with_labels(module, trace)
+            for forward in [*known, *(each for each in compared if each not in known)]:
                 if _mode_before(module, trace, forward) in ("eval", "unknown") or forward.receiver is None:
                     continue
                 if _is_dropout_on_input(module, forward):
@@ -97,16 +94,12 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                         forward.node, "whether the model has dropout or batch norm can't be seen from here"
                     )
                 elif layers:
-                    names = ", ".join(sorted(layers))
+                    text, severity = _evaluated_in_training_mode(layers), RISK
                     certain = forward in known and is_held_out_evaluation(module, trace, forward)
-                    certain = certain and any(layers.values())
-                    severity = BUG if certain and not _is_eval_called_in_caller(trace, forward) else RISK
-                    text = f"The model is evaluated in training mode; it has {names}."
                     if is_generator(module, trace, forward) and not _is_scored_on_target(module, forward):
-                        text = (
-                            f"The model gives samples in training mode, with {names} active: is that meant?"
-                        )
-                        severity = QUESTION
+                        text, severity = _samples_in_training_mode(layers), QUESTION
+                    elif certain and any(layers.values()) and not _is_eval_called_in_caller(trace, forward):
+                        severity = BUG
                     yield At(_model_call_site(module, forward), text, severity)
                     break
 
@@ -121,14 +114,23 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                 text = f"The model is evaluated in eval mode, its {layers} in training mode: is that meant?"
                 severity = QUESTION
             elif _is_gan_generator(history, each.rows):
-                text = f"The model gives samples in training mode, with {layers} active: is that meant?"
-                severity = QUESTION
+                text, severity = _samples_in_training_mode(each.active), QUESTION
             evidence = {
                 "layers": each.active,
                 "after_steps": history.num_steps,
                 "model": history.called(each.model),
             }
             yield Observation(each.place, text, severity, evidence)
+
+
+def _evaluated_in_training_mode(layers: Iterable[str]) -> str:
+    return f"The model is evaluated in training mode; it has {', '.join(sorted(layers))}."
+
+
+def _samples_in_training_mode(layers: Iterable[str]) -> str:
+    return (
+        f"The model gives samples in training mode, with {', '.join(sorted(layers))} active: is that meant?"
+    )
 
 
 def _applied_by_evaluating_engines(module: SourceModule) -> Iterator[tuple[ast.Call, Layers]]:
