@@ -20,8 +20,9 @@ ASKED = {"contrastive", "two_denominators", "codebook", "samples_with_names", "h
 # once accused: own denominators cut into micro-batches, a reward that no drawn action gets, weight norm over a weight that two
 # layers share, a codebook's averages before similarities, labels that similarities leave unused
 ONCE_ACCUSED = {17, 70, 86, 116, 142}
-# no loss of a batch: what compiles, batches that are made by acting, a thread that reads on for ever, and batches that are objects
-OF_ANOTHER_KIND = {"compiled", "environment", "prefetched_by_thread", "graph_batches"}
+# no loss of a batch: what compiles, batches that are made by acting, a thread that reads on for ever, batches that are objects, and
+# those whose rows lie in a sparse matrix
+OF_ANOTHER_KIND = {"compiled", "environment", "prefetched_by_thread", "graph_batches", "sparse_adjacency"}
 ALONE = {"package", "two_workers", "persistent_workers"}
 
 
