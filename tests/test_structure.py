@@ -172,7 +172,6 @@ ONE_IMPORTER = {
     "functions": "a service of its own; with resolving.py one file of 410 lines",
     "loss_scaling": "whether a loss or its gradients may be divided; with the check one file of 400 lines and two matters",
     "object_contents": "what one object carries into other functions; with resolving.py a class of 26 methods",
-    "optimizer_model_links": "which model belongs to which optimizer; with events.py one file of 350 lines and two matters",
     "overlapping_windows": "which examples are windows of one series; with the check one file of 480 lines and two matters",
     "per_batch_functions": "which function is a step, and what outlives it; with the check one file of 390 lines and two matters",
     "program_settings": "what settings are, by name and by maker; with expression_kinds.py one file of 220 lines and two matters",
