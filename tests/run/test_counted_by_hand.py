@@ -77,6 +77,11 @@ class Training:
         for batch in itertools.islice(self.endless(), N):
             self.update(batch)
 
+    def sliced_beforehand(self):
+        few = itertools.islice(self.endless(), N)
+        for batch in few:
+            self.update(batch)
+
     def numbered_and_left(self):
         for i, batch in enumerate(self.endless()):
             if i == N:

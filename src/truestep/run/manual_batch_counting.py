@@ -7,6 +7,7 @@ the first bodies, by the source of the loops in which the batch was asked for.
 
 import ast
 import inspect
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,15 +163,23 @@ class _LoopBound:
 
     def _is_cut_by_zip_or_islice(self) -> bool:
         """Whether `zip(range(n), batches)` or `islice(batches, n)` ends it."""
-        if any(word.arg == "limit" for each in self._calls for word in each.keywords):
+        calls = [*self._calls, *self._calls_that_made_head()]
+        if any(word.arg == "limit" for each in calls for word in each.keywords):
             return False
-        for each in self._calls:
+        for each in calls:
             if _last_name_of_call(each) == "islice" and len(each.args) > 1:
                 self.count = ast.unparse(each.args[-1])
                 return not self._is_derived_from_run_position(each.args[-1])
             if _last_name_of_call(each) == "zip" and any(map(_is_range_call, each.args)):
                 return self._is_range_from_constant()
         return False
+
+    def _calls_that_made_head(self) -> Iterator[ast.Call]:
+        """Yield what is called where a variable that the loop goes through was made an `islice`."""
+        head = self._loop.iter if isinstance(self._loop, ast.For) else None
+        if isinstance(head, ast.Name) and isinstance(self._source_of_frame.names.value(head), itertools.islice):
+            for value in self._values_assigned_to(head.id):
+                yield from (each for each in ast.walk(value) if isinstance(each, ast.Call))
 
     def _is_range_from_constant(self) -> bool:
         """Whether it goes through a range that begins at a number; one that begins at a variable may begin where the run is."""
