@@ -177,7 +177,9 @@ class _LoopBound:
     def _calls_that_made_head(self) -> Iterator[ast.Call]:
         """Yield what is called where a variable that the loop goes through was made an `islice`."""
         head = self._loop.iter if isinstance(self._loop, ast.For) else None
-        if isinstance(head, ast.Name) and isinstance(self._source_of_frame.names.value(head), itertools.islice):
+        if isinstance(head, ast.Name) and isinstance(
+            self._source_of_frame.names.value(head), itertools.islice
+        ):
             for value in self._values_assigned_to(head.id):
                 yield from (each for each in ast.walk(value) if isinstance(each, ast.Call))
 
