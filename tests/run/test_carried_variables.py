@@ -213,7 +213,106 @@ def list_of_rows(t):
         window = [*window[1:], batch[0]]
 
 
+class Bank:
+    def __init__(self):
+        self.rows = []
+
+    def push(self, row):
+        self.rows.append(row.detach())
+        self.rows = self.rows[-3:]
+
+
+class SlottedBank:
+    __slots__ = ("rows",)
+
+    def __init__(self):
+        self.rows = torch.zeros(4, 2)
+
+    def push(self, row):
+        self.rows = torch.cat([self.rows, row.unsqueeze(0)])[-4:]
+
+
+class FitWithQueue:
+    def __init__(self, t):
+        self.t, self.queue = t, torch.zeros(4, 2)
+
+    def loss(self, batch):
+        return self.t.net(batch + self.queue.mean()).square().mean(1)
+
+    def own_queue_loss(self, batch):
+        queue = self.queue[:2]
+        return self.loss(batch) + queue.mean()
+
+    def fit(self):
+        for _ in self.t.run.epochs(1):
+            for batch in self.t.run.batches(self.t.data):
+                self.queue = torch.cat([self.queue, batch])[-4:]
+                self.t.net.update(self.loss, batch)
+
+    def fit_behind_a_method(self):
+        for batch in self.t.run.batches(self.t.data):
+            self.step(batch)
+
+    def step(self, batch):
+        self.t.net.update(self.own_queue_loss, batch)
+        self.queue = torch.cat([self.queue, batch])[-4:]
+
+    def fit_with_a_queue_of_each_batch(self):
+        for batch in self.t.run.batches(self.t.data):
+            self.queue = torch.cat([batch, batch])
+            self.t.net.update(self.loss, batch)
+
+    def fit_and_show(self):
+        for batch in self.t.run.batches(self.t.data):
+            self.queue = torch.cat([self.queue, batch])[-4:]
+            self.t.net.update(self.t.loss, batch)
+            print(self.queue.mean())
+
+
+def bank_of_a_list(t):
+    bank = Bank()
+    for batch in t.run.batches(t.data):
+        bank.push(batch[0])
+        rows = torch.stack(bank.rows)
+        t.net.update(lambda given: t.loss(given) + rows.mean(), batch)  # noqa: B023
+
+
+def bank_with_slots(t):
+    bank = SlottedBank()
+    for batch in t.run.batches(t.data):
+        bank.push(batch[0])
+        t.net.update(lambda given: t.loss(given) + bank.rows.mean(), batch)
+
+
+def queue_of_a_class_with_fit(t):
+    FitWithQueue(t).fit()
+
+
+def queue_behind_a_method(t):
+    FitWithQueue(t).fit_behind_a_method()
+
+
+def queue_of_each_batch(t):
+    FitWithQueue(t).fit_with_a_queue_of_each_batch()
+
+
+def queue_that_is_shown(t):
+    FitWithQueue(t).fit_and_show()
+
+
+def bank_that_is_counted(t):
+    bank = Bank()
+    for batch in t.run.batches(t.data):
+        bank.push(batch[0])
+        t.net.update(t.loss, batch)
+        print(len(bank.rows))
+
+
 FAULTY = [
+    bank_of_a_list,
+    bank_with_slots,
+    queue_of_a_class_with_fit,
+    queue_behind_a_method,
     number_in_a_closure,
     number_in_a_lambda,
     number_of_the_module,
@@ -371,6 +470,9 @@ def mean_of_an_epoch(t):
 
 
 RIGHT = [
+    queue_of_each_batch,
+    queue_that_is_shown,
+    bank_that_is_counted,
     of_the_epoch,
     of_the_step,
     never_changed,

@@ -269,7 +269,7 @@ def local_variables_of_piece(piece: LoopPiece) -> set[str]:
         name for each in piece.nodes if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names
     }
     found = ({each.arg for each in names if each} | stored) - kept
-    return {name for name in found if piece.names.text(ast.Name(name, ast.Load())) == name}
+    return {name for name in found if not piece.names.has_name_outside(name)}
 
 
 def _conditional_nodes(node: ast.AST) -> Iterator[ast.AST]:

@@ -4,7 +4,8 @@
 import ast
 import sys
 from collections.abc import Mapping
-from types import FunctionType
+from contextlib import suppress
+from types import FunctionType, MemberDescriptorType
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -28,6 +29,10 @@ class SourceNameResolver:
         text = unparse_cached(node)
         first, dot, rest = text.partition(".")
         return self._texts.get(first, first) + dot + rest
+
+    def has_name_outside(self, name: str) -> bool:
+        """Whether a name of the piece's own stands for what has one outside, as a method's `self` does."""
+        return name in self._texts
 
     def value(self, node: ast.expr) -> Any:
         """Return what a name, an attribute or a member written out stands for; no code of the user's runs."""
@@ -53,6 +58,10 @@ def _static_attribute(held: Any, name: str) -> Any:
     for place in (getattr(held, "__dict__", {}), *(vars(each) for each in type(held).__mro__)):
         if name in place:
             value = place[name]
+            if isinstance(value, MemberDescriptorType):  # of `__slots__`
+                with suppress(AttributeError):  # one that nothing was put into
+                    return value.__get__(held)
+                return MISSING
             return value.__get__(held) if isinstance(value, FunctionType) and held is not None else value
     modules = getattr(held, "__dict__", {}).get("_modules", {})
     return modules.get(name, MISSING) if isinstance(modules, dict) else MISSING

@@ -211,7 +211,7 @@ def _is_savable_data(value: Any, depth: int = 0) -> bool:
     """Whether it is a number, a tensor, or a list or dict of them: what `run.state` keeps."""
     if isinstance(value, list | tuple | dict):
         parts = [*(value.values() if isinstance(value, dict) else value)][:_FIRST]
-        return depth < _FIRST and bool(parts) and all(_is_savable_data(each, depth + 1) for each in parts)
+        return depth < _FIRST and all(_is_savable_data(each, depth + 1) for each in parts)
     return value is None or isinstance(value, int | float | torch.Tensor | np.ndarray | np.generic)
 
 
