@@ -292,6 +292,38 @@ def queue_behind_a_method(t):
     FitWithQueue(t).fit_behind_a_method()
 
 
+def mean_of_a_closure(t):
+    def stepping():
+        mean = 0.0
+
+        def step(batch):
+            nonlocal mean
+            mean = 0.9 * mean + 0.1 * batch.mean()
+            t.net.update(lambda rows: t.loss(rows) + mean, batch)
+
+        return step
+
+    step = stepping()
+    for batch in t.run.batches(t.data):
+        step(batch)
+
+
+def mean_of_a_closure_that_is_shown(t):
+    def stepping():
+        mean = 0.0
+
+        def step(batch):
+            nonlocal mean
+            mean = 0.9 * mean + 0.1 * t.net.update(t.loss, batch).loss.item()
+            print(mean)
+
+        return step
+
+    step = stepping()
+    for batch in t.run.batches(t.data):
+        step(batch)
+
+
 def queue_of_each_batch(t):
     FitWithQueue(t).fit_with_a_queue_of_each_batch()
 
@@ -313,6 +345,7 @@ FAULTY = [
     bank_with_slots,
     queue_of_a_class_with_fit,
     queue_behind_a_method,
+    mean_of_a_closure,
     number_in_a_closure,
     number_in_a_lambda,
     number_of_the_module,
@@ -470,6 +503,7 @@ def mean_of_an_epoch(t):
 
 
 RIGHT = [
+    mean_of_a_closure_that_is_shown,
     queue_of_each_batch,
     queue_that_is_shown,
     bank_that_is_counted,

@@ -66,12 +66,12 @@ class UntrackedVariableWatcher:
                     [LoopPiece(nodes, names), *called_user_functions(nodes, names, 0)]
                 ):
                     value = piece.names.value(target)
-                    if (
-                        self._is_untracked_variable(target, piece)
-                        and _is_savable_data(value)
-                        and _has_same_meaning_in_function(value, text, names)
-                    ):
+                    if not (self._is_untracked_variable(target, piece) and _is_savable_data(value)):
+                        continue
+                    if _has_same_meaning_in_function(value, text, names):
                         yield text
+                    elif isinstance(target, ast.Name) and _is_declared_global(target.id, piece.nodes):
+                        yield f"{text} of {piece.called}"
 
     def _warn_of_variables(self, said: str, names: list[str]) -> None:
         if names:
@@ -268,12 +268,12 @@ def _join_with_and(names: list[str]) -> str:
 _BEST = (
     "{names}, which the loop compares and sets, {begin} in no checkpoint: a run that goes on begins as the script sets it, takes "
     "the first value that comes for the best, and counts anew. Keep it in the run: run.state.setdefault({name!r}, value) before "
-    "the loop, and run.state[{name!r}] in the place of {name} (docs/keeping.md)"
+    "the loop, and run.state[{name!r}] in its place (docs/keeping.md)"
 )
 _CARRIED = (
     "{names}, which the loop changes and the training reads in the next body, {begin} in no checkpoint: a run that goes on begins "
     "as the script sets it, and trains otherwise than one that was not stopped. Keep it in the run: "
-    "run.state.setdefault({name!r}, value) before the loop, and run.state[{name!r}] in the place of {name} (docs/keeping.md)"
+    "run.state.setdefault({name!r}, value) before the loop, and run.state[{name!r}] in its place (docs/keeping.md)"
 )
 _ADDED = (
     "{names}, which the loop adds to and the code behind it reads, {hold} what this start has added alone: no checkpoint has it. "
