@@ -45,6 +45,8 @@ class RunLoop:
         self._watched: Any = None
         self._counted: Any = None
         self._written: Any = None
+        self._repeated: Any = None
+        self._is_first_epoch = True
         # a script's own iterator goes with its names when the process ends; modules have lost theirs by then, so it is kept here
         self._is_too_late = sys.is_finalizing
 
@@ -56,8 +58,7 @@ class RunLoop:
         cursor.num_epochs, cursor.is_broken_off, cursor.is_over = total, False, ""
         try:
             while cursor.epoch < total and not cursor.finished:
-                session.random.epoch_begins()
-                cursor.in_epoch_body = True
+                self._begin_epoch()
                 with self._noting:
                     yield cursor.epoch
                 # The body may have forked, and its child comes here, too.
@@ -80,6 +81,16 @@ class RunLoop:
                     self._warn_of_unused_early_stopping(left)
         cursor.is_over = f"run.epochs({total})"
         session.end.finish()
+
+    def _begin_epoch(self) -> None:
+        self._session.random.epoch_begins()
+        self._run.cursor.in_epoch_body = True
+        is_first, self._is_first_epoch = self._is_first_epoch, False
+        if is_first and self._run.cursor.step:
+            # only a run that goes on has a part of an epoch left
+            from truestep.run.repeated_lines_check import RepeatedLinesCheck
+
+            self._repeated = RepeatedLinesCheck.of_epoch_gone_on_with(self._run)
 
     def _warn_of_unused_early_stopping(self, frame: FrameType | None) -> None:
         module = sys.modules.get("truestep.run.early_stopping")  # else nobody has made one
@@ -165,6 +176,9 @@ class RunLoop:
             warn_of_endless_pass(self._run, stream)
         if leads:
             self._run.cursor.body_left = ""
+            if self._repeated is not None:
+                self._repeated.batches_go_on()
+                self._repeated = None
         if stream.source.lists:
             self._check_lists_unchanged(stream, whole=True)
         if leads:
