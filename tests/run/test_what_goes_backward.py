@@ -95,11 +95,6 @@ FORMS = {
         lambda net, x: -F.cross_entropy(net(x), labels(x)),
         lambda net, x: F.cross_entropy(net(x), labels(x)),
     ),
-    "a size of weights taken away": (
-        "LOSS050",
-        lambda net, x: errors(net, x) - 0.01 * net[0].weight.square().sum(),
-        lambda net, x: errors(net, x) + 0.01 * net[0].weight.square().sum(),
-    ),
 }
 ONE_OF_EACH = [
     "a penalty of one number without its graph",
