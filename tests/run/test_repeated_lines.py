@@ -58,11 +58,11 @@ def nothing(net):
 CHANGING = [filled, drawn_anew, replaced, loaded, initialised, scaled]
 
 
-def train(folder, above, stop=0):
+def train(folder, above, stop=0, more=None):
     with ts.Run(
         folder, progress=False, doctor=False, seed=0, saving=ts.Saving(every_steps=1, background=False)
     ) as run:
-        model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+        model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1), *filter(None, [more]))
         net = run.learner(model, lambda p: torch.optim.SGD(p, lr=0.1), ema=ts.EMA())
         rows = run.data(torch.randn(6, 3), batch_size=2)
         for epoch in run.epochs(3):
@@ -92,3 +92,24 @@ def test_nothing_is_said_of_an_epoch_that_does_not_do_it_again(tmp_path, capfd, 
     told = capfd.readouterr().err
     assert "going on from" in told
     assert "run again" not in told
+
+
+class Frozen(nn.Module):
+    """A layer with weights that nothing trains, of types whose numbers torch adds up or not."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.kept = nn.Parameter(torch.ones(3).to(dtype), requires_grad=False)
+
+    def forward(self, rows):
+        return rows
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float8_e4m3fn, torch.bool, torch.uint8, torch.bfloat16, torch.complex64]
+)
+def test_a_run_goes_on_whatever_types_its_weights_have(tmp_path, capfd, dtype):
+    with suppress(EOFError):
+        train(tmp_path / "run", nothing, stop=5, more=Frozen(dtype))
+    train(tmp_path / "run", filled, more=Frozen(dtype))
+    assert "values into sequential.0.weight: this is another training" in capfd.readouterr().err

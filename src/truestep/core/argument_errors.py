@@ -46,10 +46,9 @@ def _unknown_option_message(owner: str, name: str, value: object, known: list[st
     is_word = isinstance(value, str | bool) or type(value).__name__ == "dtype"  # what a row may name, too
     if instead := (is_word and guidance(place, f"{name}={value}")) or guidance(place, name):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and re.fullmatch(
-            r"\w+=(\d[\d.]*|\.\.\.)", instead
-        ):  # an example: what was given is meant
-            instead = f"{instead.partition('=')[0]}={_as_given(value)}"
+        # an example, or three dots: what was given is meant
+        if is_number and re.fullmatch(r"\w+=(\d[\d.]*|\.\.\.)", instead):
+            instead = f"{instead.partition('=')[0]}={value!r}"
         if isinstance(value, FunctionType) and "=lambda " in instead:
             instead = f"{instead.partition('=')[0]}=, with the same function"
             if instead.startswith("schedule="):

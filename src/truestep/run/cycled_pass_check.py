@@ -4,7 +4,7 @@
 import gc
 import itertools
 from collections.abc import Generator
-from typing import Any, NoReturn
+from typing import Any
 
 from truestep.core.errors import OptionError
 
@@ -27,7 +27,7 @@ def _give_uncycled(
     for _ in range(_MOST_BETWEEN):
         holders = gc.get_referrers(*held)
         if any(type(each) is itertools.cycle for each in holders):
-            refuse_cycled_pass()
+            raise OptionError(_SAID)
         held = [each for each in holders if isinstance(each, _GIVES_ON)]
         if not held:
             break
@@ -35,10 +35,8 @@ def _give_uncycled(
     return (yield from batches)
 
 
-def refuse_cycled_pass() -> NoReturn:
-    """Say what goes round and round without being kept."""
-    raise OptionError(
-        "itertools.cycle keeps the batches of run.batches(...) and gives the same ones again. run.step doesn't count those, and a "
-        "run that is killed would go on with the batches that were left, alone. Say how many batches a pass has: "
-        "zip(run.batches(few, limit=len(loader)), run.batches(loader)) reads few on and on, in orders of its own."
-    )
+_SAID = (
+    "itertools.cycle keeps the batches of run.batches(...) and gives the same ones again. run.step doesn't count those, and a "
+    "run that is killed would go on with the batches that were left, alone. Say how many batches a pass has: "
+    "zip(run.batches(few, limit=len(loader)), run.batches(loader)) reads few on and on, in orders of its own."
+)

@@ -46,7 +46,6 @@ class RunLoop:
         self._counted: Any = None
         self._written: Any = None
         self._repeated: Any = None
-        self._is_first_epoch = True
         # a script's own iterator goes with its names when the process ends; modules have lost theirs by then, so it is kept here
         self._is_too_late = sys.is_finalizing
 
@@ -83,14 +82,15 @@ class RunLoop:
         session.end.finish()
 
     def _begin_epoch(self) -> None:
+        cursor = self._run.cursor
         self._session.random.epoch_begins()
-        self._run.cursor.in_epoch_body = True
-        is_first, self._is_first_epoch = self._is_first_epoch, False
-        if is_first and self._run.cursor.step:
-            # only a run that goes on has a part of an epoch left
+        cursor.in_epoch_body = True
+        self._repeated = None
+        if any(each.has_saved_passes_to_skip and not each.finished for each in cursor.streams.values()):
+            # only an epoch that is gone on with has such a pass
             from truestep.run.repeated_lines_check import RepeatedLinesCheck
 
-            self._repeated = RepeatedLinesCheck.of_epoch_gone_on_with(self._run)
+            self._repeated = RepeatedLinesCheck(self._run)
 
     def _warn_of_unused_early_stopping(self, frame: FrameType | None) -> None:
         module = sys.modules.get("truestep.run.early_stopping")  # else nobody has made one
@@ -178,7 +178,7 @@ class RunLoop:
             self._run.cursor.body_left = ""
             if self._repeated is not None:
                 self._repeated.batches_go_on()
-                self._repeated = None
+                self._repeated = None  # else it would look at a second pass of the epoch, behind updates
         if stream.source.lists:
             self._check_lists_unchanged(stream, whole=True)
         if leads:

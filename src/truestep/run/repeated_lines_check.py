@@ -2,11 +2,12 @@
 """Lines of an epoch above its batches, which run again where the epoch is gone on with: told of where they change weights."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from truestep.core.tensor_bytes import tensor_version
 from truestep.core.text_formatting import first_few
-from truestep.engine.processes.shards import is_divided_over_ranks
 from truestep.run.state import RunState
+from truestep.run.unsaved_models import is_plain_tensor
 
 
 class RepeatedLinesCheck:
@@ -18,14 +19,8 @@ class RepeatedLinesCheck:
             f"{learner}.{name}": (weight, _place_and_writes(weight), _total(weight))
             for learner, parts in run.context.learners.items()
             for name, weight in parts.module.named_parameters()
-            if _is_whole(weight)
+            if is_plain_tensor(weight) and _can_be_summed(weight)
         }
-
-    @staticmethod
-    def of_epoch_gone_on_with(run: RunState) -> "RepeatedLinesCheck | None":
-        """Return a check of the epoch that begins, where a pass of it is to be gone on with."""
-        goes_on = any(each.batch and not each.finished for each in run.cursor.streams.values())
-        return RepeatedLinesCheck(run) if goes_on else None
 
     def batches_go_on(self) -> None:
         """Say which weights other values were put into meanwhile; an average that was looked at is away by now."""
@@ -38,12 +33,13 @@ class RepeatedLinesCheck:
             self._run.screen.say_once(_SAID.format(names=first_few(changed, 2), step=self._run.cursor.step))
 
 
-def _is_whole(weight: nn.Parameter) -> bool:
-    return not (weight.is_inference() or weight.is_meta or is_divided_over_ranks(weight))
+def _can_be_summed(weight: Tensor) -> bool:
+    """Whether torch adds up its numbers: not those of a byte, as of quantized weights."""
+    return (weight.is_floating_point() or weight.is_complex()) and weight.itemsize > 1
 
 
 def _place_and_writes(weight: Tensor) -> tuple[int, int]:
-    return weight.data_ptr(), weight._version
+    return weight.data_ptr(), tensor_version(weight)
 
 
 def _total(weight: Tensor) -> Tensor:

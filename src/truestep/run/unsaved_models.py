@@ -109,9 +109,13 @@ def _models_in_variable(name: str, value: Any) -> Iterator[tuple[str, nn.Module]
 
 def _plain_tensors_of_model(model: nn.Module) -> list[Tensor]:
     """Return the parameters and buffers that have numbers which can be taken out one by one."""
-    tensors = [*model.parameters(), *model.buffers()]
-    plain = [each for each in tensors if type(each) in (Tensor, nn.Parameter)]
-    return [each for each in plain if each.layout is torch.strided and not each.is_meta]
+    return [each for each in (*model.parameters(), *model.buffers()) if is_plain_tensor(each)]
+
+
+def is_plain_tensor(tensor: Tensor) -> bool:
+    """Whether its numbers can be taken out one by one: of no class of its own, dense, and with memory."""
+    is_torchs = type(tensor) in (Tensor, nn.Parameter)
+    return is_torchs and tensor.layout is torch.strided and not tensor.is_meta
 
 
 def _sample_of_values(tensors: list[Tensor]) -> list[Tensor]:

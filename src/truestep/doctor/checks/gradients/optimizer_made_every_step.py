@@ -9,7 +9,7 @@ from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.counters import is_model_made_anew
 from truestep.doctor.source.loaders import goes_over_batches
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted_name, given_to, receiver_of, walk
+from truestep.doctor.source.names import Function, dotted_name, given_to, method_of, receiver_of, walk
 from truestep.doctor.source.value_origins import argument, literal, resolve_expression, value_origins
 
 _SETS_BACK = ("load_state_dict", "reset_parameters", "apply")
@@ -120,7 +120,7 @@ def _leaves_at_once(loop: ast.AST | None) -> bool:
 def _stays_in_loop(module: SourceModule, loop: ast.AST, made: ast.Call) -> bool:
     """Tell whether all that an optimizer is given stays the same object in each turn, and is not set back."""
     owners = _owners(module, made)
-    back = [receiver_of(each) for each in module.inside(loop, ast.Call) if _name_of(each) in _SETS_BACK]
+    back = [receiver_of(each) for each in module.inside(loop, ast.Call) if method_of(each) in _SETS_BACK]
     names = {dotted_name(each) for each in back if each is not None}
     return bool(owners) and not any(
         _is_made_anew(module, loop, each) or dotted_name(each) in names for each in owners
@@ -157,10 +157,6 @@ def _is_given_same(module: SourceModule, function: Function, call: ast.Call, own
     return goes_over_batches(module, loop) and not _leaves_at_once(loop)
 
 
-def _name_of(call: ast.Call) -> str | None:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else None
-
-
 def _owners(module: SourceModule, made: ast.Call) -> list[ast.expr]:
     """Return the names that the parameters come from: `net` of `net.parameters()`; none where an item is among them."""
     function = module.functions.target(made)
@@ -177,4 +173,4 @@ def _owners(module: SourceModule, made: ast.Call) -> list[ast.expr]:
 
 
 def _parameters_owner(call: ast.Call) -> ast.expr | None:
-    return receiver_of(call) if _name_of(call) in ("parameters", "named_parameters") else None
+    return receiver_of(call) if method_of(call) in ("parameters", "named_parameters") else None

@@ -52,9 +52,8 @@ class ShortWindowCountsLess(Watcher):
         self._was_full = False  # the last window was of as many backwards as its losses were divided by
         self._num_clips = 0  # since the last step
         self._is_changed = False
-        self._last: tuple[int, int, int] | None = (
-            None  # that optimizer, its number of steps, and the stretch looked at
-        )
+        # that optimizer, its number of steps, and the stretch looked at
+        self._last: tuple[int, int, int] | None = None
 
     def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> None:
         """Note by what a loss was divided last."""
