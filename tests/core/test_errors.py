@@ -2,10 +2,22 @@
 """Options are checked in one way: a number, a flag, one of a few values; the message is the call with what was given."""
 
 import math
+import random
+import string
 
 import pytest
+import torch.nn
+import torch.optim
 
-from truestep.core.errors import OptionError, check_choice, check_flag, check_number, intended_whole_number
+import truestep as ts
+from truestep.core.errors import (
+    OptionError,
+    check_choice,
+    check_flag,
+    check_number,
+    did_you_mean,
+    intended_whole_number,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +37,7 @@ from truestep.core.errors import OptionError, check_choice, check_flag, check_nu
         (lambda: check_flag("ts.f", "on", 1), r"ts\.f\(on=1\): write True or False"),
         (
             lambda: check_choice("ts.f", "mode", "nearst", ("nearest", "linear", None)),
-            r"ts\.f\(mode='nearst'\) is unknown\. Did you mean 'nearest' or 'linear'\? There are: None, linear, nearest",
+            r"ts\.f\(mode='nearst'\) is unknown\. Did you mean 'nearest'\? There are: None, linear, nearest",
         ),
     ],
 )
@@ -53,3 +65,37 @@ def test_what_an_option_can_be_passes():
     check_number("ts.f", "x", math.inf, example=0.5, least=0)
     check_flag("ts.f", "on", False)
     check_choice("ts.f", "mode", None, ("nearest", None))
+
+
+def _slips(name, rng):
+    """Yield a name with a letter left out, put in, written wrongly, and with two letters in the wrong order."""
+    k = rng.randrange(len(name) - 1)
+    letter = rng.choice(string.ascii_lowercase)
+    yield name[:k] + name[k + 1 :]
+    yield name[:k] + letter + name[k:]
+    yield name[:k] + letter + name[k + 1 :]
+    yield name[:k] + name[k + 1] + name[k] + name[k + 2 :]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_slip_of_the_keys_is_answered_with_the_name_that_was_meant(seed):
+    rng = random.Random(seed)
+    names = [name for name in ts.__all__ if len(name) > 5]
+    for name in names:
+        for slip in _slips(name, rng):
+            assert slip in names or repr(name) in did_you_mean(slip, names), (slip, name)
+
+
+def test_words_of_other_libraries_seldom_look_like_a_name_of_ours():
+    strange = {name for home in (torch, torch.nn, torch.optim, math, string) for name in dir(home)}
+    strange = {name for name in strange if not name.startswith("_")} - {*ts.__all__}
+    answered = [name for name in sorted(strange) if did_you_mean(name, ts.__all__)]
+    assert len(strange) > 1000
+    assert len(answered) < len(strange) / 10, answered
+    # letters in common make no answer, a word in common does
+    for word in ("ray", "tune", "batch", "wandb", "sklearn", "accuracy", "validate", "collate"):
+        assert not did_you_mean(
+            word, [name for name in ts.__all__ if not name.startswith(("Wandb", "Batch"))]
+        )
+    assert "'clip_gradients'" in did_you_mean("gradients_clip", ts.__all__)
+    assert "'EarlyStopping'" in did_you_mean("early_stopping", ts.__all__)

@@ -18,6 +18,7 @@ Each says what happened with its values, why it matters, and what to write inste
 """
 
 import difflib
+import heapq
 import numbers
 import re
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.text_formatting import a_type, first_few
+
+_SLIP, _SLIP_AT_THE_START = 0.74, 0.82
+"""The share of letters in common, in order, from which a word is a slip of the keys: few people miss the first key."""
+_SHORTEST_START = 3
+"""One that begins with the other says what was meant, from so many letters on: `min` of `minimum`."""
 
 
 class TruestepError(Exception):
@@ -98,10 +104,32 @@ def names_hint(word: str, known: Iterable[str]) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the question that names the nearest of some names, with a blank after it; nothing where none is near."""
-    # options without their dashes, which all have in common
-    bare = {name.lstrip("-"): name for name in sorted(known)}
-    close = difflib.get_close_matches(word.lstrip("-"), bare, n=3, cutoff=0.55)
+    # options without their dashes and names without their package, which all have in common
+    bare = {name.lstrip("-").removeprefix("nn."): name for name in sorted(known)}
+    likeness = {name: _likeness(word.lstrip("-"), name) for name in bare}
+    close = heapq.nlargest(3, filter(likeness.__getitem__, bare), key=likeness.__getitem__)
     return f"Did you mean {' or '.join(repr(bare[name]) for name in close)}? " if close else ""
+
+
+def _likeness(word: str, name: str) -> float:
+    """Return how near a name is to a word that was written, 0 where it is no slip of the keys and shares no word with it.
+
+    Letters in common alone don't make one name mean another: `rand` is no answer to `ray`, nor `watch` to `batch`.
+    """
+    written, meant = word.lower(), name.lower()
+    ratio = difflib.SequenceMatcher(None, written, meant).ratio()
+    is_slip = ratio > (_SLIP if written[:1] == meant[:1] else _SLIP_AT_THE_START) or sorted(
+        written
+    ) == sorted(meant)
+    shorter, longer = sorted((written, meant), key=len)
+    is_start = len(shorter) >= _SHORTEST_START and longer.startswith(shorter)
+    its, others = _words_of(word), _words_of(name)
+    return ratio if is_slip or is_start or 2 * len(its & others) >= max(len(its), len(others), 1) else 0.0
+
+
+def _words_of(name: str) -> set[str]:
+    """Return the words of a name: `load_weights`, `LoadWeights` and `load-weights` have the same two."""
+    return {each.lower() for each in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)}
 
 
 def did_you_mean_path(path: Path) -> str:
