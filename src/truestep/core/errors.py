@@ -106,25 +106,38 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the question that names the nearest of some names, with a blank after it; nothing where none is near."""
     # options without their dashes and names without their package, which all have in common
     bare = {name.lstrip("-").removeprefix("nn."): name for name in sorted(known)}
-    likeness = {name: _likeness(word.lstrip("-"), name) for name in bare}
+    near = _Nearness(word.lstrip("-"))
+    likeness = {name: near(name) for name in bare}
     close = heapq.nlargest(3, filter(likeness.__getitem__, bare), key=likeness.__getitem__)
     return f"Did you mean {' or '.join(repr(bare[name]) for name in close)}? " if close else ""
 
 
-def _likeness(word: str, name: str) -> float:
-    """Return how near a name is to a word that was written, 0 where it is no slip of the keys and shares no word with it.
+class _Nearness:
+    """How near names are to a word that was written: 0 for one that is no slip of the keys and shares no word with it.
 
     Letters in common alone don't make one name mean another: `rand` is no answer to `ray`, nor `watch` to `batch`.
     """
-    written, meant = word.lower(), name.lower()
-    ratio = difflib.SequenceMatcher(None, written, meant).ratio()
-    is_slip = ratio > (_SLIP if written[:1] == meant[:1] else _SLIP_AT_THE_START) or sorted(
-        written
-    ) == sorted(meant)
-    shorter, longer = sorted((written, meant), key=len)
-    is_start = len(shorter) >= _SHORTEST_START and longer.startswith(shorter)
-    its, others = _words_of(word), _words_of(name)
-    return ratio if is_slip or is_start or 2 * len(its & others) >= max(len(its), len(others), 1) else 0.0
+
+    def __init__(self, word: str) -> None:
+        self._written, self._words = word.lower(), _words_of(word)
+        self._matcher = difflib.SequenceMatcher(b=self._written)
+
+    def __call__(self, name: str) -> float:
+        self._matcher.set_seq1(name.lower())
+        return self._matcher.ratio() if self._is_meant(name.lower()) or self._has_words_of(name) else 0.0
+
+    def _is_meant(self, name: str) -> bool:
+        shorter, longer = sorted((self._written, name), key=len)
+        if len(shorter) >= _SHORTEST_START and longer.startswith(shorter):
+            return True
+        least = _SLIP if self._written[:1] == name[:1] else _SLIP_AT_THE_START
+        # the quick one is never less than the true one
+        is_slip = self._matcher.quick_ratio() > least and self._matcher.ratio() > least
+        return is_slip or sorted(shorter) == sorted(longer)
+
+    def _has_words_of(self, name: str) -> bool:
+        words = _words_of(name)
+        return 2 * len(self._words & words) >= max(len(self._words), len(words), 1)
 
 
 def _words_of(name: str) -> set[str]:
