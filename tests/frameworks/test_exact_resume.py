@@ -317,3 +317,73 @@ def test_a_trainers_callbacks_go_on_with_what_they_hold(tmp_path, patience):
     code = HOLDING.format(here=str(Path(__file__).parent), patience=patience)
     done = frameworks.run("-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+HOLDING_IN_LIGHTNING = """
+import copy, os, signal, sys
+sys.path.insert(0, {here!r})
+import lightning, torch, truestep as ts
+from torch.utils.data import DataLoader
+from trainings import Net, Pairs, quiet
+quiet()
+
+class Averages(lightning.Callback):
+    def __init__(self):
+        self.slow = self.averaged = None
+        self.seen = []
+
+    def on_fit_start(self, trainer, module):
+        if self.slow is None:
+            self.slow, self.averaged = copy.deepcopy(module.net), torch.optim.swa_utils.AveragedModel(module.net)
+
+    def {hook}(self, trainer, module, *_):
+        self.averaged.update_parameters(module.net)
+        self.seen.append(trainer.global_step)
+        with torch.no_grad():
+            for each, slow in zip(module.net.parameters(), self.slow.parameters()):
+                slow.lerp_(each, 0.2)
+
+class Module(lightning.LightningModule):
+    def __init__(self, kill_at):
+        super().__init__()
+        self.net, self.kill_at = Net(), kill_at
+    def training_step(self, batch, index):
+        if self.trainer.global_step == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.net(**batch)["loss"]
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+def end(folder, kill_at=-1):
+    lightning.seed_everything(1, verbose=False)
+    module, averages, exact = Module(kill_at), Averages(), ts.lightning.ExactResume(folder, every_n_batches=2)
+    if {early}:
+        averages.on_fit_start(None, module)
+    trainer = lightning.Trainer(max_epochs=3, callbacks=[{order}], logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, accelerator="cpu")
+    trainer.fit(module, DataLoader(Pairs(), 4, shuffle=True), ckpt_path=exact.checkpoint)
+    held = [*module.parameters(), *averages.slow.parameters(), *averages.averaged.parameters()]
+    return trainer.global_step, averages.seen, sum(each.double().sum().item() for each in held).hex()
+
+plain = end("plain")
+for moment in (3, plain[0] - 1):
+    if not (child := os.fork()):
+        end(str(moment), moment)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert (again := end(str(moment))) == plain, (moment, again, plain)
+"""
+
+
+@pytest.mark.parametrize(
+    ("hook", "order", "early"),
+    [
+        ("on_train_batch_end", "exact, averages", True),
+        ("on_before_zero_grad", "averages, exact", True),
+        ("on_train_batch_end", "averages, exact", False),
+    ],
+)
+def test_lightnings_callbacks_go_on_with_the_modules_they_hold(tmp_path, hook, order, early):
+    code = HOLDING_IN_LIGHTNING.format(here=str(Path(__file__).parent), hook=hook, order=order, early=early)
+    done = frameworks.run("-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
