@@ -85,6 +85,11 @@ class DataFlowTracker(TorchFunctionMode):
             self._note_older_rows(given[0], older)
         return result
 
+    def note_further_batch(self, batch: Any) -> None:
+        """Take the tensors of a further batch for what is handed over, wherever they were loaded."""
+        for each in tensors_within(batch):
+            self._note_result(each, None)
+
     def _older_rows(self, given: Sequence[Tensor]) -> str | None:
         """Return the rows from before the batch that any of these holds or comes of."""
         return next((found for each in given if (found := self._older.get(address_of(each)))), None)

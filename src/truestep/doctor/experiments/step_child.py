@@ -391,7 +391,9 @@ class StepChild:
                 return self._another_batch(iterator, load_further_batch(iterator, original))
             self._sight.rests = True  # what is loaded, and collated, is no use of the batch
             try:
-                return self._another_batch(iterator, load_further_batch(iterator, original))
+                further = self._another_batch(iterator, load_further_batch(iterator, original))
+                self._sight.note_further_batch(further)
+                return further
             finally:
                 self._sight.rests = self._waiting > 0
 

@@ -182,7 +182,8 @@ class SourceLinker:
     def bindings_behind(self, node: ast.Name | ast.Attribute) -> list[Binding]:
         """Return what binds a name, or a file's name, behind the imports."""
         if isinstance(node, ast.Name):
-            return self.local_bindings(node)
+            # `class Module(Module)`: a class is not its own base, which is what had the name before
+            return [each for each in self.local_bindings(node) if node not in getattr(each.node, "bases", ())]
         tree = self.module_named(node.value)
         return self.exported(tree, node.attr) if tree is not None else []
 

@@ -206,20 +206,46 @@ def _checkpoint_keys_behind(module: SourceModule, value: ast.expr) -> Iterator[_
     added = dict[ast.expr, int]()  # what is added on the way to each
 
     def sources(node: ast.expr) -> list[ast.expr]:
-        found = (
-            [_split_constant_offset(each) for each in _direct_sources(module, node)]
-            if _lookup_key(node) is None
-            else []
-        )
-        for each, more in found:
-            added.setdefault(each, added[node] + more)
-        return [each for each, _ in found]
+        found = []
+        for value in _direct_sources(module, node) if _lookup_key(node) is None else []:
+            source, more = _split_constant_offset(value)
+            later = _added_later(module, node, value)
+            if later is not None:  # what is out of sight may be right
+                added.setdefault(source, added[node] + more + later)
+                found.append(source)
+        return found
 
     first, added_first = _split_constant_offset(value)
     added[first] = added_first
     for node in walk_each_once([first], sources):
         if (key := _lookup_key(node)) is not None:
             yield _KeyRead(key, added[node], node)
+
+
+def _added_later(module: SourceModule, node: ast.expr, value: ast.expr) -> int | None:
+    """Return what `first += 1` adds to a name behind the line that gives it a value; None where that can't be told."""
+    home, place = module.home(value), dotted_name(node)
+    changes = [
+        each
+        for each in home.stores
+        if isinstance(each, ast.AugAssign)
+        and dotted_name(each.target) == place
+        and home.scope(each.target) is home.scope(value)
+    ]
+    around = [*home.ancestors(value)]
+    total = 0
+    for each in changes:
+        amount = constant(each.value)
+        if (
+            not isinstance(amount, int)
+            or not isinstance(each.op, (ast.Add, ast.Sub))
+            or home.loop(each) is not home.loop(value)
+            or home.parents[each] not in around
+            or each.lineno < value.lineno
+        ):
+            return None
+        total += amount if isinstance(each.op, ast.Add) else -amount
+    return total
 
 
 def _lookup_key(node: ast.expr) -> str | None:

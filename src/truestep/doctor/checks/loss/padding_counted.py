@@ -183,7 +183,18 @@ def _paddings_named_as_targets(module: SourceModule, target: ast.expr) -> list[a
     if "pack_padded_sequence" in identifiers or _has_mask_selection(module):
         return []
     calls: list[ast.expr] = [*module.calls(_PAD)]
-    return [each for each in calls if any(_TARGETS.search(name) for name in _assigned_names(module, each))]
+    named = [each for each in calls if any(_TARGETS.search(name) for name in _assigned_names(module, each))]
+    return [each for each in named if _is_reached(module, each)]
+
+
+def _is_reached(module: SourceModule, call: ast.expr) -> bool:
+    """Tell whether anything names the function that a call stands in: a collate function may be given to no loader."""
+    function = module.enclosing(call, ast.FunctionDef)
+    return (
+        function is None
+        or any(file.reads(function.name) for file in module.program.linked)
+        or bool(module.enclosing(function, ast.ClassDef))
+    )
 
 
 def _has_mask_selection(module: SourceModule) -> bool:

@@ -152,9 +152,9 @@ def _layer_calls_in_container(module: SourceModule, value: ast.expr) -> list[ast
 
 def _elements_of_container(value: ast.expr) -> Iterator[ast.expr]:
     match value:
-        case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Dict(values=parts):
+        case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts) | ast.Dict(values=parts):
             yield from parts
-        case ast.ListComp(elt=part) | ast.DictComp(value=part):
+        case ast.ListComp(elt=part) | ast.SetComp(elt=part) | ast.DictComp(value=part):
             yield part
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             yield from _elements_of_container(left)
@@ -187,7 +187,25 @@ def _makes_stateful_module(module: SourceModule, call: ast.Call, modes: bool = T
     name = module.qualify(call.func) or ""
     if (made := module.classes.named(call.func)) is not None:
         return module.kinds.of_class(made) == "module" and _has_state(module, made, modes, set())
+    if name.rpartition(".")[2] in _HOLDERS and (held := _calls_in_holder(call)):
+        # a layer of a library out of sight, as einops' Rearrange, may have no weights
+        return any(_makes_stateful_module(module, each, modes) for each in held)
     return _is_stateful_torch_layer(name, modes) and not _is_norm_without_state(module, call)
+
+
+def _calls_in_holder(call: ast.Call) -> list[ast.Call]:
+    """Return the calls that make what a Sequential or its like holds; none where something else is among it."""
+    parts = [
+        each
+        for given in call.args
+        for each in (_elements_of_container(given) if _is_display(given) else [given])
+    ]
+    made = [each for each in parts if isinstance(each, ast.Call)]
+    return made if len(made) == len(parts) else []
+
+
+def _is_display(node: ast.expr) -> bool:
+    return isinstance(node, (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp))
 
 
 def _is_norm_without_state(module: SourceModule, call: ast.Call) -> bool:
@@ -332,10 +350,5 @@ def _has_registering_call(module: SourceModule, node: ast.AST) -> bool:
 
 
 def _container_type_name(value: ast.expr) -> str:
-    return (
-        "dict"
-        if isinstance(value, (ast.Dict, ast.DictComp))
-        else "tuple"
-        if isinstance(value, ast.Tuple)
-        else "list"
-    )
+    kinds = {ast.Dict: "dict", ast.DictComp: "dict", ast.Tuple: "tuple", ast.Set: "set", ast.SetComp: "set"}
+    return kinds.get(type(value), "list")
