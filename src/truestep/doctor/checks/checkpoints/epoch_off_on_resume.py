@@ -207,9 +207,9 @@ def _checkpoint_keys_behind(module: SourceModule, value: ast.expr) -> Iterator[_
 
     def sources(node: ast.expr) -> list[ast.expr]:
         found = []
-        for value in _direct_sources(module, node) if _lookup_key(node) is None else []:
-            source, more = _split_constant_offset(value)
-            later = _added_later(module, node, value)
+        for given in _direct_sources(module, node) if _lookup_key(node) is None else []:
+            source, more = _split_constant_offset(given)
+            later = _added_later(module, node, given)
             if later is not None:  # what is out of sight may be right
                 added.setdefault(source, added[node] + more + later)
                 found.append(source)

@@ -12,12 +12,13 @@ from truestep.doctor.library.functions import functions
 from truestep.doctor.source.arguments import arguments_of, parameters_given
 from truestep.doctor.source.memoized_walk import walk_each_once
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted_name, last_part, walk
+from truestep.doctor.source.names import Scope, dotted_name, last_part, walk
 from truestep.doctor.source.overlapping_windows import overlapping_windows
 from truestep.doctor.source.value_origins import argument, constant
 
 _TENSORS = functions("takes numbers over")
 _HELD_OUT = re.compile(r"(^|_)(va|val|valid|validation|te|test|dev|held|holdout)(_|$)", re.IGNORECASE)
+_TRAINED = re.compile(r"(^|_)(tr|train|training)(_|$)", re.IGNORECASE)
 
 MAX_DEPTH = 5  # from what is split back to what was fitted
 _SAME_ROWS = ("to_numpy", "copy", "reset_index", "astype", "values", "iloc", "loc")
@@ -61,35 +62,25 @@ class StatisticsBeforeSplit(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report fit or fit_transform whose data reach a later split in the same scope, or were split already; and windows."""
-        seen = set[ast.AST]()
-        for found in (
+        found = [
             *self._find_fits_before_split(module),
             *_find_manual_statistics(module),
             *_find_split_overlapping_windows(module),
-        ):
-            if found.node not in seen:
-                seen.add(found.node)
-                yield found
+        ]
+        yield from {each.node: each for each in reversed(found)}.values()
 
     def _find_fits_before_split(self, module: SourceModule) -> Iterator[At]:
         for split in module.calls(*functions("splits at random")):
             fitted = [call for each in split.args for call in _source_fit_transform_calls(module, each)]
-            for call in dict.fromkeys(fitted):
-                yield At(
-                    call,
-                    f"This is fitted on all data; line {split.lineno} splits off the test data only afterwards.",
-                )
             data = {dotted_name(each) for each in split.args} - {None}
             for call in module.method_calls("fit_transform", "fit"):
                 earlier = call.lineno < split.lineno and module.scope(call) is module.scope(split)
-                is_of_split = (
-                    earlier and _is_scaler(module, call) and bool(_names_of_fit(module, call) & data)
-                )
-                if is_of_split and not _is_fit_repeated_below(module, call, split):
-                    yield At(
-                        call,
-                        f"This is fitted on all data; line {split.lineno} splits off the test data only afterwards.",
-                    )
+                if earlier and _is_scaler(module, call) and _names_of_fit(module, call) & data:
+                    fitted += [] if _is_fit_repeated_below(module, call, split) else [call]
+            text = (
+                f"This is fitted on all data; line {split.lineno} splits off the test data only afterwards."
+            )
+            yield from (At(call, text) for call in dict.fromkeys(fitted))
         scaled = [call for call in module.method_calls("fit_transform", "fit") if _is_scaler(module, call)]
         has_own = any("train" in (name or "") for call in scaled for name in _names_of_fit(module, call))
         splits = module.calls(*functions("splits at random"))
@@ -98,7 +89,7 @@ class StatisticsBeforeSplit(SourceCheck):
                 continue
             if has_own and not _is_fit_transform(call):
                 continue  # what is fitted on all data besides is for use afterwards
-            if any(_is_name_split_in_two(module, name) for name in _names_of_fit(module, call) if name):
+            if any(_is_name_split_in_two(module, name, call) for name in _names_of_fit(module, call) if name):
                 yield At(call, "This is fitted on all data, which are cut into two parts only afterwards.")
 
 
@@ -176,7 +167,8 @@ def _find_manual_statistics(module: SourceModule) -> Iterator[At]:
             or not _is_used_to_normalise(module, call)
         ):
             continue
-        if any(_is_name_split_in_two(module, name) for name in (whole, *_names_computed_from(module, whole))):
+        names = (whole, *_names_computed_from(module, whole))
+        if any(_is_name_split_in_two(module, name, call) for name in names):
             seen.add(whole)
             yield At(
                 call, f"The statistics of all of {whole}, its test part too, normalise the training part."
@@ -206,7 +198,7 @@ def _is_arithmetic_or_tensor(module: SourceModule, value: ast.expr) -> bool:
     )
 
 
-def _is_name_split_in_two(module: SourceModule, name: str) -> bool:
+def _is_name_split_in_two(module: SourceModule, name: str, statistic: ast.Call) -> bool:
     """Tell whether `x_train, x_test = x[:s], x[s:]` cuts this name in two, or an index does whose parts take from it."""
     cuts = _slices_by_purpose(module, name)
     for cut in cuts["train"]:
@@ -220,10 +212,9 @@ def _is_name_split_in_two(module: SourceModule, name: str) -> bool:
         for each in module.all(ast.Subscript)
         if (rows := dotted_name(each.slice)) is not None and dotted_name(each.value) == name
     }
-    taken |= {
-        rows for part in _split_index_names(module) for rows in part if _takes_rows_of(module, rows, name)
-    }
-    return any(first in taken and second in taken for first, second in _split_index_names(module))
+    pairs = [*_split_index_names(module), *_fold_index_names(module, module.scope(statistic))]
+    taken |= {rows for pair in pairs for rows in pair if _takes_rows_of(module, rows, name)}
+    return any(first in taken and second in taken for first, second in pairs)
 
 
 def _takes_rows_of(module: SourceModule, rows: str, name: str) -> bool:
@@ -266,6 +257,14 @@ def _split_index_names(module: SourceModule) -> Iterator[tuple[str, str]]:
         for pair in product(firsts, others):
             if any(_HELD_OUT.search(name.rpartition(".")[2]) for name in pair):
                 yield pair
+
+
+def _fold_index_names(module: SourceModule, scope: Scope) -> Iterator[tuple[str, str]]:
+    """Yield the names of `for train, test in folds.split(x)` in a scope, two by two, one of which is held out."""
+    loops = [each for each in module.all(ast.For) if module.scope(each) is scope]
+    for names in (each.elts for loop in loops for each in walk(loop.target) if isinstance(each, ast.Tuple)):
+        parts = [name for each in names if (name := dotted_name(each)) is not None]
+        yield from product(filter(_TRAINED.search, parts), filter(_HELD_OUT.search, parts))
 
 
 def _all_target_value_pairs(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr]]:

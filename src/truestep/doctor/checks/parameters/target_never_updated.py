@@ -5,14 +5,16 @@ import ast
 import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
+from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.live_variables import reads_followed
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted_name, method_of, receiver_of
+from truestep.doctor.source.names import dotted_name, method_of, receiver_of, walk
 from truestep.doctor.source.training_actions import FOLLOW
+from truestep.doctor.source.value_origins import resolve_expression
 
 _NAME = re.compile(r"(^|_)(target|ema)(_|$)|^(target|ema)(net|model)?$", re.IGNORECASE)
 _AVERAGED = "torch.optim.swa_utils.AveragedModel"
+_REPEATED = (ast.For, ast.While, ast.FunctionDef)
 _QUIET = ("eval", "train", "requires_grad_", "to", "cuda")
 
 
@@ -64,6 +66,7 @@ class TargetNeverUpdated(SourceCheck):
             if (is_deep or first) and _only_applied(module, uses) and not _is_loaded_elsewhere(module, name):
                 yield At(statement, f"{name!r} is applied, and nothing ever updates it.", QUESTION)
         yield from _averages_that_nothing_uses(module)
+        yield from _updates_of_the_network_itself(module)
 
 
 def _made_ready(call: ast.Call) -> ast.Call:
@@ -95,6 +98,53 @@ def _averages_that_nothing_uses(module: SourceModule) -> Iterator[At]:
                 f"{name!r} is updated, and nothing evaluates or saves it: the averaging changes nothing.",
                 RISK,
             )
+
+
+def _updates_of_the_network_itself(module: SourceModule) -> Iterator[At]:
+    """Report `target.load_state_dict(net.state_dict())` and its like where both names stand for one object."""
+    for target, source in _updates_by_another(module):
+        made, other = (resolve_expression(module, each) for each in (target, source))
+        names = [ast.unparse(each) for each in (target, source)]
+        if not isinstance(made, ast.Call) or made is not other or names[0] == names[1]:
+            continue
+        # a comprehension makes another one each time
+        if not any(isinstance(each, (ast.ListComp, ast.GeneratorExp)) for each in module.ancestors(made)):
+            yield At(
+                target, f"{names[0]!r} is {names[1]!r} itself, no copy of it: this changes nothing.", BUG
+            )
+
+
+def _updates_by_another(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what follows another network while that one is trained, and the other."""
+    for call in module.method_calls("load_state_dict"):
+        target, source = receiver_of(call), _owner_of(call.args[0] if call.args else None, "state_dict")
+        if target is not None and source is not None and module.enclosing(call, *_REPEATED):
+            yield target, source
+    for call in module.calls("zip"):
+        loop, pair = module.parents[call], [_owner_of(each, "parameters") for each in call.args]
+        if (
+            len(pair) == 2
+            and pair[0]
+            and pair[1]
+            and isinstance(loop, ast.For)
+            and _is_first_written_to(loop)
+        ):
+            yield pair[0], pair[1]
+
+
+def _owner_of(call: ast.expr | None, method: str) -> ast.expr | None:
+    """Return net of `net.parameters()`."""
+    return receiver_of(call) if isinstance(call, ast.Call) and method_of(call) == method else None
+
+
+def _is_first_written_to(loop: ast.For) -> bool:
+    """Tell `for average, weight in zip(...): average.lerp_(weight, 0.01)`, or `average.data = ...`."""
+    first = dotted_name(loop.target.elts[0]) if isinstance(loop.target, ast.Tuple) else None
+    calls = [each for each in walk(loop) if isinstance(each, ast.Call)]
+    written = [receiver_of(each) for each in calls if (method_of(each) or "").endswith("_")]
+    written += [each.targets[0] for each in walk(loop) if isinstance(each, ast.Assign)]
+    names = [(dotted_name(each) or "").removesuffix(".data") for each in written if each is not None]
+    return first is not None and first in names
 
 
 def _is_loaded_elsewhere(module: SourceModule, name: str) -> bool:
