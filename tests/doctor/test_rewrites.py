@@ -40,6 +40,15 @@ for i, (x, y) in enumerate(loader):
     assert mended(text) == text.rstrip("\n") + "\n        opt.zero_grad()\n"
 
 
+@pytest.mark.parametrize("clear", ["opt.zero_grad()", "opt.zero_grad(set_to_none=True)"])
+@pytest.mark.parametrize("between", ["", "        print(i)\n"])
+def test_gradients_that_are_cleared_behind_the_step_are_cleared_once(clear, between):
+    window = f"    if i % 4 == 3:\n        opt.step()\n{between}        {clear}\n"
+    loss = "    (F.cross_entropy(net(x), y) / 4).backward()\n"
+    head = "for i, (x, y) in enumerate(loader):\n"
+    assert mended(f"{head}    {clear}\n{loss}{window}") == f"{head}{loss}{window}"
+
+
 def test_nothing_is_unscaled_more_often_than_it_is_stepped():
     text = """
 scaler = torch.amp.GradScaler("cuda")

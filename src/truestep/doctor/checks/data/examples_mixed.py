@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.traced_forward import ProbedValue, ProbePassage
 
 _ENDS = (slice(0, 1), slice(-1, None))
+_BY_BATCH = "which normalises by the batch in evaluation too: eval() does not reach it, or it has no running statistics"
 EXAMPLES = 4  # of the batch; where the model takes no fewer, all
 
 
@@ -89,10 +90,18 @@ class ExamplesMixed(Probe):
                     "model": forward.called,
                     "made_at": meets.place if meets is not None else None,
                 }
-                told = f": they first meet in {meets.told(forward.variable)}" if meets is not None else ""
+                told = _meeting_text(meets, forward)
                 text = f"The output for the {which} example depends on the others of its batch{told}."
                 yield Observation(forward.place, text, RISK, evidence)
                 return
+
+
+def _meeting_text(meets: ProbedValue | None, forward: ForwardCall) -> str:
+    """Return where the examples first meet, and why where that is known."""
+    if meets is None:
+        return ""
+    why = f", {_BY_BATCH}" if meets.operation == "batch_norm" else ""
+    return f": they first meet in {meets.told(forward.variable)}{why}"
 
 
 def _first_mixing_operation(passages: list[ProbePassage]) -> ProbedValue | None:

@@ -13,7 +13,13 @@ from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, move_after, next_event
+from truestep.doctor.source.rewriting import (
+    Edits,
+    SourceRewriteError,
+    move_after,
+    next_event,
+    remove_statement,
+)
 from truestep.doctor.watcher_base import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -132,7 +138,23 @@ class GradientsClearedBeforeStep(SourceCheck, Watcher):
         step = next_event(module, node, "step")
         if step.waits:
             raise SourceRewriteError
+        if _is_cleared_behind(module, step.node, node):
+            return [remove_statement(module, node)]
         return move_after(module, node, step.node)
+
+
+def _is_cleared_behind(module: SourceModule, step: ast.AST, clear: ast.AST) -> bool:
+    """Tell a step in whose block the same clear stands below."""
+    here, same = module.statement(step), ast.unparse(module.statement(clear))
+    block = next(
+        (
+            each
+            for _, each in ast.iter_fields(module.parents[here])
+            if isinstance(each, list) and here in each
+        ),
+        [],
+    )
+    return any(ast.unparse(each) == same for each in block[block.index(here) + 1 :])
 
 
 def _are_gradients_read(module: SourceModule, loop: TrainingLoop) -> bool:

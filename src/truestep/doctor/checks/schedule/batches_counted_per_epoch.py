@@ -177,10 +177,19 @@ def _find_epoch_schedules_per_batch(module: SourceModule) -> Iterator[At]:
             length = _schedule_length(made)
             if named and length is not None and named == _origin_texts(module, length):
                 told.add(step.node)
-                number = ast.unparse(epochs) if epochs is not None else ""
-                name = ast.unparse(made.func).rsplit(".", 1)[-1]
-                text = f"{name} is given {number}, the number of epochs, and is stepped in every batch."
-                yield At(step.node, text, RISK)
+                assert around is not None
+                assert epochs is not None
+                yield At(step.node, _epochs_per_batch_text(last_part(made.func), epochs, around[1]), RISK)
+
+
+def _epochs_per_batch_text(name: str, epochs: ast.expr, batches: ast.AST) -> str:
+    number = ast.unparse(epochs)
+    option = next((word for end, (_, word) in _LENGTHS.items() if name.endswith(end)), "")
+    factor = number if isinstance(epochs, (ast.Name, ast.Attribute, ast.Constant)) else f"({number})"
+    return (
+        f"{name} is given {number}, the number of epochs, and is stepped in every batch: write "
+        f"{option}={factor} * len({_loader_text(batches)})."
+    )
 
 
 def _find_batch_schedules_per_epoch(module: SourceModule) -> Iterator[At]:
@@ -287,6 +296,14 @@ def _epoch_and_batch_loops(trace: Trace, step: TraceEvent) -> tuple[ast.AST, ast
     ):
         return None
     return step.path[loops[0]].node, batches
+
+
+def _loader_text(loop: ast.AST) -> str:
+    """Return what a loop over batches goes through, without what counts or shows them."""
+    source = loop.iter if isinstance(loop, ast.For) else None
+    while isinstance(source, ast.Call) and source.args:
+        source = source.args[0]
+    return ast.unparse(source) if isinstance(source, (ast.Name, ast.Attribute)) else "loader"
 
 
 def _iteration_count(loop: ast.AST) -> ast.expr | None:

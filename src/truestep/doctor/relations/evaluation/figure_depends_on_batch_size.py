@@ -56,6 +56,7 @@ class FigureDependsOnBatchSize(EvaluationRelation):
             )
             return
         if experiment.changed(EvaluationChange("reversed")) is not None:
+            experiment.demand_no_draws()
             raise ExperimentNotTriedError(
                 "mend REL009 first, because the order of the batches alone changes the figure"
             )
