@@ -90,7 +90,7 @@ CALLS = {
     ),
     "a mode of plateaus": (
         lambda net: ts.plateau(net.optimizers[0], metric="loss", mode="minimum"),
-        "Did you mean 'min'",
+        "write mode='min'",
     ),
     "a generator for muon": (
         lambda net: ts.muon_with_adamw(net.parameters()),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truestep.checkpoints.manifest import CheckpointSummary
-from truestep.core.errors import OptionError, check_number
+from truestep.core.errors import OptionError, check_choice, check_number
 from truestep.core.metric_direction import Better, missing_best_mode_message
 
 
@@ -41,8 +41,7 @@ class Retention:
                 f"Retention(best={self.best}) does not say by what: add best_metric='accuracy', say, and "
                 "best_mode='max' or 'min'."
             )
-        if self.best_mode not in (None, "min", "max"):
-            raise OptionError(f"best_mode is {self.best_mode!r}; write 'min' or 'max'.")
+        check_choice("ts.Retention", "best_mode", self.best_mode, ("min", "max", None))
         called = f"ts.Retention(best_metric={self.best_metric!r})"
         if self.best_metric and (said := missing_best_mode_message(called, self.best_metric, self.best_mode)):
             raise OptionError(said)

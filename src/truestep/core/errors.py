@@ -26,10 +26,42 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from truestep.core.text_formatting import a_type, first_few
+from truestep.core.text_formatting import a_type, first_few, keyword_text
 
 _SLIP, _SLIP_AT_THE_START = 0.74, 0.82
 """The share of letters in common, in order, from which a word is a slip of the keys: few people miss the first key."""
+# what people call the better end
+_SAME_AS = dict.fromkeys(
+    [
+        "lowest",
+        "lower",
+        "down",
+        "less",
+        "minimum",
+        "minimize",
+        "minimise",
+        "smaller",
+        "smallest",
+        "descending",
+    ],
+    "min",
+)
+_SAME_AS |= dict.fromkeys(
+    [
+        "highest",
+        "higher",
+        "up",
+        "more",
+        "maximum",
+        "maximize",
+        "maximise",
+        "larger",
+        "largest",
+        "greater",
+        "ascending",
+    ],
+    "max",
+)
 _SHORTEST_START = 3
 """One that begins with the other says what was meant, from so many letters on: `min` of `minimum`."""
 
@@ -160,7 +192,10 @@ def did_you_mean_path(path: Path) -> str:
         names = [each.name for each in path.parent.iterdir()]
     except OSError:
         return f" There is no folder {str(path.parent)!r} either."
-    close = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
+    near = _Nearness(path.stem)  # endings, which many files have, make none near
+    close = heapq.nlargest(
+        3, [each for each in names if near(Path(each).stem)], key=lambda name: near(Path(name).stem)
+    )
     return f" Did you mean {' or '.join(repr(str(path.with_name(name))) for name in close)}?" if close else ""
 
 
@@ -218,6 +253,10 @@ def check_choice(owner: str, name: str, value: object, choices: Iterable[object]
     """Raise an OptionError unless an option is one of a few values; it names the nearest, and all."""
     known = list(choices)
     if value not in known:
+        if (meant := _SAME_AS.get(str(value).lower(), value)) in known:
+            raise OptionError(
+                f"{owner}({name}={value!r}) is unknown: write {keyword_text(name, repr(meant))}."
+            )
         raise OptionError(f"{owner}({name}={value!r}) is unknown. {names_hint(str(value), map(str, known))}")
 
 

@@ -39,9 +39,8 @@ def describe_traceback(trace: TracebackType) -> str:
     path, _, line = (place or "").rpartition(":")
     written = linecache.getline(path, int(line)).strip() if place else ""
     # before Python 3.12 an exception on its way is no object yet, or none that knows its traceback
-    what = (
-        f"{type(errors[0]).__name__}: {errors[0]}".splitlines()[0] if errors else f"an exception, `{written}`"
-    )
+    unknown = f"an exception, `{written}`" if written else "an exception"
+    what = f"{type(errors[0]).__name__}: {errors[0]}".splitlines()[0] if errors else unknown
     return f"{what} (at {place})" if place else what
 
 

@@ -4,6 +4,7 @@
 import inspect
 import pkgutil
 import re
+from difflib import SequenceMatcher
 from functools import cache
 from importlib import import_module
 
@@ -11,6 +12,8 @@ from truestep.core.errors import OptionError, names_hint
 from truestep.explainer import errors as folder
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Explainer, Match
+
+_LIKE = 0.75  # the share of letters in common, in order, from which a text is most likely a known message
 
 
 @cache
@@ -55,11 +58,29 @@ def recognise_error(crash: Crash) -> tuple[type[Explainer], Match] | None:
 
 
 def nearest_errors(text: str, num: int = 3) -> list[str]:
-    """Return the names of the errors whose pages share the most words with a text."""
+    """Return the names of the errors whose messages are most like a text, and of those whose pages share the most words with it."""
     words = _significant_words(text)
-    shared = {name: len(words & _words_of_error_page(error)) for name, error in explained_errors().items()}
-    close = sorted((name for name in shared if shared[name] > 1), key=lambda name: -shared[name])
-    return close[:num]
+    known = explained_errors()
+    shared = {name: len(words & _words_of_error_page(error)) for name, error in known.items()}
+    like = {
+        name: max((_likeness(text, each) for each in error.messages), default=0.0)
+        for name, error in known.items()
+    }
+    close = [name for name in known if shared[name] > 1 or like[name] > _LIKE]
+    return sorted(close, key=lambda name: (like[name] > _LIKE and like[name], shared[name]), reverse=True)[
+        :num
+    ]
+
+
+def _likeness(text: str, message: str) -> float:
+    """Return how like a text is to a message, whose pattern is taken for its letters, as a slip of the keys leaves it."""
+    matcher = SequenceMatcher(None, _letters(text), _letters(message))
+    return matcher.ratio() if matcher.quick_ratio() > _LIKE else 0.0
+
+
+@cache
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z ]", "", text.lower())
 
 
 @cache

@@ -4,6 +4,7 @@
 import time
 from typing import Any
 
+from truestep.doctor.runtime.operations import without_watched_operations
 from truestep.run.agreement import LoopRequests
 from truestep.run.state import RunState
 from truestep.run.user_state import run_state_change_mark, run_state_digest
@@ -98,7 +99,7 @@ class LastSavedPosition:
 
     def note_tracked_as_saved(self) -> None:
         """What is tracked is as it was saved, or restored: all of it is read."""
-        self._digest = run_state_digest(self._run.tracked.state())
+        self._digest = self._tracked_digest()
 
     @property
     def has_moved_since_save(self) -> bool:
@@ -108,7 +109,11 @@ class LastSavedPosition:
     @property
     def has_tracked_state_changed(self) -> bool:
         """Whether what the run tracks has changed since it was saved; to be asked where it ends, since all of it is read."""
-        return self._digest != run_state_digest(self._run.tracked.state())
+        return self._digest != self._tracked_digest()
+
+    def _tracked_digest(self) -> str | None:
+        with without_watched_operations():  # some calls for each tensor
+            return run_state_digest(self._run.tracked.state())
 
     def here(self) -> tuple[Any, ...]:
         """Return what tells whether the run has moved; updates and `run.state` move without batches, too."""

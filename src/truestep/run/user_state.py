@@ -4,7 +4,7 @@
 import hashlib
 import zlib
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -32,6 +32,7 @@ _ADVICE = ADVICE | {
     "Generator": "the generator itself: run.track(generator=value)",
 }
 _ARRAY = ("truestep", "array")  # the key that tells an array, spelt out, from a dict of the user's
+_ROWS = ("truestep", "rows")  # and rows by columns
 
 
 class RunStateValues(dict[str, Any]):
@@ -108,11 +109,30 @@ def check_run_state_value(value: Any, path: str, depth: int = 0) -> None:
         for key, member in value.items():
             _check_key(key, path)
             check_run_state_value(member, f"{path}[{key!r}]", depth + 1)
+    elif type(value) in (list, tuple) and _are_plain_rows(value):
+        return
     elif type(value) in (list, tuple, Size):
         for index, member in enumerate(value):
             check_run_state_value(member, f"{path}[{index}]", depth + 1)
     elif not _is_plain_json_value(value):
         raise CheckpointError(_unsavable_value_message(value, path))
+
+
+def _are_plain_rows(rows: Any) -> bool:
+    """Tell rows of one kind that hold numbers and arrays alone, which are looked at by columns."""
+    from truestep.run.uniform_rows import columns_of  # at the first save
+
+    columns = columns_of(rows)
+    return columns is not None and all(map(_is_plain_column, columns))
+
+
+def _is_plain_column(column: Sequence[Any]) -> bool:
+    kinds = set(map(type, column))
+    if kinds == {np.ndarray}:
+        return not any(each.dtype.hasobject for each in column)
+    if kinds <= {bool, float, int, type(None)}:
+        return all(map(_is_plain_json_value, column)) if int in kinds else True
+    return all(issubclass(kind, np.number | np.bool_) for kind in kinds)
 
 
 def _check_tensor_can_be_saved(tensor: Tensor, path: str) -> None:
@@ -214,6 +234,11 @@ def encode_run_state(value: Any) -> Any:
     """Return a checked value as what a checkpoint can hold: its arrays spelt out."""
     if isinstance(value, np.ndarray | np.generic):
         return _encode_array(value)
+    if type(value) in (list, tuple):
+        from truestep.run.uniform_rows import encode_rows
+
+        if (rows := encode_rows(value, encode_run_state)) is not None:
+            return {_ROWS: rows}
     return _map_container(value, encode_run_state) if isinstance(value, dict | list | tuple) else value
 
 
@@ -223,6 +248,10 @@ def decode_run_state(tree: Any, *, copy: bool = False) -> Any:
         return tree.clone() if copy else tree
     if isinstance(tree, dict) and _ARRAY in tree:
         return _decode_array(tree)
+    if isinstance(tree, dict) and _ROWS in tree:
+        from truestep.run.uniform_rows import decode_rows
+
+        return decode_rows(tree[_ROWS], partial(decode_run_state, copy=copy))
     if isinstance(tree, dict | list | tuple):
         return _map_container(tree, partial(decode_run_state, copy=copy))
     return tree
