@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lines read thousands at a time say what they say one by one."""
 
+import io
 import json
 import math
 
@@ -10,7 +11,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from truestep.report import metric_columns as columns_module
-from truestep.report import metrics as metrics_module
 from truestep.report.metric_columns import read_metric_columns
 from truestep.report.metrics import MetricsFile, read_metrics
 
@@ -59,9 +59,9 @@ def one_by_one(path, monkeypatch):
         return plain(list(read_metric_columns(path)))
 
 
-@pytest.mark.parametrize("at_once", [1, 300, 1 << 19])
+@pytest.mark.parametrize("at_once", [1, 7, 1 << 10])
 def test_both_ways_of_reading_agree(at_once, tmp_path, monkeypatch):
-    monkeypatch.setattr(metrics_module, "BLOCK_BYTES", at_once)
+    monkeypatch.setattr(columns_module, "LINES_AT_ONCE", at_once)
     write(tmp_path / "metrics.jsonl", 60)
     found = list(read_metric_columns(tmp_path / "metrics.jsonl"))
     assert plain(found) == one_by_one(tmp_path / "metrics.jsonl", monkeypatch)
@@ -131,7 +131,7 @@ LINES = st.builds(
 def test_whatever_the_lines_are_both_ways_agree(kinds, order):
     text = b"".join(kinds[number % len(kinds)] for number in order)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns_module, "raw_metrics_blocks", lambda path: [text] if text else [])
+        patch.setattr(columns_module, "raw_metrics_lines", lambda path: iter(io.BytesIO(text)))
         found = list(read_metric_columns("it"))
         assert not found or plain(found) == one_by_one("it", patch)
 

@@ -4,6 +4,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from truestep.report.metrics import (
     MetricsLine,
     decode_metrics_line,
     is_metric_name,
-    raw_metrics_blocks,
-    split_metrics_lines,
+    raw_metrics_lines,
 )
+
+LINES_AT_ONCE = 1024
 
 Steps = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -41,8 +43,9 @@ class MetricColumns:
 
 def read_metric_columns(path: Path) -> Iterator[MetricColumns]:
     """Yield the lines of a `metrics.jsonl` in their order; those that a crash or a disk spoiled are counted."""
-    for text in raw_metrics_blocks(path):
-        found, left = _decode_lines_together(split_metrics_lines(text))
+    all_lines = raw_metrics_lines(path)
+    while some := list(islice(all_lines, LINES_AT_ONCE)):
+        found, left = _decode_lines_together(some)
         lines = {
             number: decode_metrics_line(line) if line.endswith(b"\n") else None
             for number, line in sorted(left.items())
