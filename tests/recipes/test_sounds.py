@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the vocoder learns from: WAV files that are alike, a synthesiser's speech, harmonic sounds; else a plain message."""
+"""What the vocoder learns from: WAV files that are alike, or harmonic sounds; else a plain message."""
 
-import os
-import sys
 import wave
 
 import pytest
 import torch
 
 import truestep as ts
-from truestep.recipes.parts import audio_pieces
 from truestep.recipes.parts.audio_pieces import HELD_OUT, RATE, harmonic_sounds, read_wav_folder, sound_pieces
 from truestep.recipes.parts.mel import LogMel
 
@@ -65,7 +62,7 @@ def test_a_folder_without_sound_is_refused(tmp_path):
 def test_every_tenth_sound_is_held_out_and_pieces_are_whole(tmp_path):
     for number in range(HELD_OUT + 1):
         write(tmp_path / f"{number:02}.wav", [number] * 10)
-    known, held_out, rate = sound_pieces(tmp_path, 4, tmp_path / "kept")
+    known, held_out, rate = sound_pieces(tmp_path, 4)
     assert rate == 8_000
     assert (held_out * 32768).unique().tolist() == [0, 10]
     assert (known * 32768).unique().tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -75,51 +72,15 @@ def test_every_tenth_sound_is_held_out_and_pieces_are_whole(tmp_path):
 def test_sounds_that_are_too_few_or_too_short_are_refused(tmp_path):
     write(tmp_path / "a.wav", [1] * 10)
     with pytest.raises(ts.DataError, match="one WAV file alone"):
-        sound_pieces(tmp_path, 4, tmp_path / "kept")
+        sound_pieces(tmp_path, 4)
     write(tmp_path / "b.wav", [1] * 12)
     with pytest.raises(ts.DataError, match="as long as --samples 64; the longest has 12 samples"):
-        sound_pieces(tmp_path, 64, tmp_path / "kept")
+        sound_pieces(tmp_path, 64)
 
 
-def synthesiser(folder, body):
-    folder.mkdir()
-    path = folder / audio_pieces.SYNTHESISER
-    path.write_text(f"#!{sys.executable}\nimport sys, wave\n{body}")
-    path.chmod(0o755)
-
-
-SPEAKS = """
-with wave.open(sys.argv[sys.argv.index("-w") + 1], "wb") as file:
-    file.setparams((1, 2, 22_050, 0, "NONE", ""))
-    file.writeframes(bytes(2 * len(sys.argv[-1])))
-"""
-
-
-def test_the_machines_synthesiser_speaks_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(audio_pieces, "SENTENCES", [f"Sentence {number}." for number in range(3)])
-    synthesiser(tmp_path / "bin", SPEAKS)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    known, held_out, rate = sound_pieces(None, 4, tmp_path / "kept")
-    assert rate == 22_050
-    assert known.shape == (4, 4)
-    assert held_out.shape == (2, 4)
-    monkeypatch.setenv("PATH", os.devnull)  # it is not asked again
-    again, _, _ = sound_pieces(None, 4, tmp_path / "kept")
-    assert again.equal(known)
-
-
-def test_a_synthesiser_that_fails_is_named(tmp_path, monkeypatch):
-    synthesiser(tmp_path / "bin", "sys.exit(1)")
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(ts.DataError, match=r"espeak-ng is installed but failed.*--data FOLDER"):
-        sound_pieces(None, 4, tmp_path / "kept")
-
-
-def test_without_a_synthesiser_the_sounds_are_harmonic_and_always_the_same(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", os.devnull)
-    known, held_out, rate = sound_pieces(None, 2048, tmp_path / "kept")
+def test_without_a_folder_the_sounds_are_harmonic_and_always_the_same():
+    known, held_out, rate = sound_pieces(None, 2048)
     assert rate == RATE
-    assert not (tmp_path / "kept").exists()
     sounds = harmonic_sounds()
     assert held_out[0].equal(sounds[0][:2048])
     assert known.abs().max() <= 1.0

@@ -234,7 +234,6 @@ def test_a_file_without_newlines_is_read_once(tmp_path):
 
 def test_a_line_that_never_ends_is_one_spoiled_line(tmp_path, monkeypatch):
     monkeypatch.setattr("truestep.report.metrics.MAX_LINE_BYTES", 1000)
-    monkeypatch.setattr("truestep.report.metrics.BLOCK_BYTES", 100)
     path = tmp_path / "metrics.jsonl"
     with MetricsFile(path) as file:
         file.append(step=1, epoch=0, elapsed_seconds=0.0, values={"a": 1.0})

@@ -2,7 +2,7 @@
 """A small vocoder: it turns noise and a log-mel spectrogram into sound.
 
 In the manner of Parallel WaveGAN (Yamamoto, Song & Kim, 2020, arXiv:1910.11480), computed in four bands: first with a spectral loss
-alone, then a discriminator joins. --data is a folder of WAV files; without it espeak-ng speaks, or else harmonic sounds are made.
+alone, then a discriminator joins. --data is a folder of WAV files; without it harmonic sounds are made.
 """
 
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def make_vocoder_learners(run: Any, config: Config, steps: int) -> tuple[Any, An
 def train(run: Any, config: Config) -> None:
     """Train both; log the loss of held-out sound, and some of it with what is made of it, to see and to hear."""
     torch.set_num_threads(config.threads)
-    known, held_out, rate = sound_pieces(config.data, config.samples, run.directory / "speech")
+    known, held_out, rate = sound_pieces(config.data, config.samples)
     train = run.data(known, batch_size=config.batch_size, shuffle=True)
     test = run.data(held_out, batch_size=config.batch_size)
     mel_of, stft = LogMel(config.mels, rate).to(run.device), ts.nn.MultiResolutionSTFTLoss(RESOLUTIONS)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lines of metrics as columns, thousands of lines at a time: a report over a million of them takes seconds."""
 
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from truestep.report.media import MediaFileEntry
@@ -16,11 +17,10 @@ from truestep.report.metrics import (
     MetricsLine,
     decode_metrics_line,
     is_metric_name,
-    raw_metrics_blocks,
-    split_metrics_lines,
+    raw_metrics_lines,
 )
 
-MOST_PATTERNS = 8  # of lines read together; those of any more are read one by one
+LINES_AT_ONCE = 1024
 
 Steps = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -43,8 +43,9 @@ class MetricColumns:
 
 def read_metric_columns(path: Path) -> Iterator[MetricColumns]:
     """Yield the lines of a `metrics.jsonl` in their order; those that a crash or a disk spoiled are counted."""
-    for text in raw_metrics_blocks(path):
-        found, left = _decode_lines_by_pattern(text)
+    all_lines = raw_metrics_lines(path)
+    while some := list(islice(all_lines, LINES_AT_ONCE)):
+        found, left = _decode_lines_together(some)
         lines = {
             number: decode_metrics_line(line) if line.endswith(b"\n") else None
             for number, line in sorted(left.items())
@@ -56,30 +57,27 @@ def read_metric_columns(path: Path) -> Iterator[MetricColumns]:
         )
 
 
-def _decode_lines_by_pattern(text: bytes) -> tuple[list[Alike], dict[int, bytes]]:
-    """Read lines of few patterns together; return them, and by its number each line that is left, as it stands."""
-    lines = (
-        dict(enumerate(split_metrics_lines(text))) if not (text.isascii() and text.endswith(b"\n")) else {}
-    )
-    left = {number: line for number, line in lines.items() if not (line.isascii() and line.endswith(b"\n"))}
-    usual = sorted(lines.keys() - left.keys())
-    rows = np.array(usual, np.int64) if lines else np.arange(text.count(b"\n"))
-    text = b"".join(lines[number] for number in usual) if lines else text
+def _decode_lines_together(lines: Sequence[bytes]) -> tuple[list[Alike], dict[int, bytes]]:
+    """Read the lines of numbers alone; return them, and by its number each line that is left, as it stands."""
+    kinds: dict[tuple[str, ...], list[Any]] = {}
+    left = dict(enumerate(lines))
+    for number, raw in enumerate(lines):
+        # what orjson refuses is left for json, which knows NaN and numbers beyond float64
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            line = orjson.loads(raw)
+            cells = (number, line["step"], line["epoch"], line["elapsed_seconds"], *line["values"].values())
+            are_numbers = {*map(type, cells)} <= {int, float}
+            if are_numbers and raw.endswith(b"\n") and "media" not in line:
+                kinds.setdefault(tuple(line["values"]), []).append(cells)
     found: list[Alike] = []
-    for _ in range(MOST_PATTERNS if text else 0):
-        end = text.find(b"\n") + 1
-        pattern = MetricsLinePattern.of(text[:end])
-        if pattern is None:
-            left[int(rows[0])] = text[:end]
-            rows, text = rows[1:], text[end:]
-        elif (alike := pattern.read(text)) is None or (columns := _columns_as_arrays(alike.columns)) is None:
-            break
-        else:
-            found.append((rows[alike.rows], pattern.names, columns))
-            rows, text = rows[alike.left], alike.rest
-        if not text:
-            break
-    return found, left | dict(zip(rows.tolist(), split_metrics_lines(text), strict=True))
+    for names, cells_of_kind in kinds.items():
+        rows, *columns = zip(*cells_of_kind, strict=True)
+        arrays = _columns_as_arrays(columns) if all(map(is_metric_name, names)) else None
+        if arrays is not None:
+            found.append((np.array(rows), names, arrays))
+            for number in rows:
+                del left[number]
+    return found, left
 
 
 def _group_lines_by_names(lines: Mapping[int, MetricsLine]) -> Iterator[Alike]:
@@ -131,90 +129,3 @@ def _sort_columns_by_line(parts: Sequence[tuple[Any, ...]]) -> list[Any]:
         order = np.argsort(columns[0])
         columns = [column[order] for column in columns]
     return columns
-
-
-# Most lines of a run hold the same names in the same order. What stands between their numbers is taken out of all of them together,
-# so that one list of numbers is left.
-KEYS = ["step", "epoch", "elapsed_seconds", "values"]
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?[0-9][-+.0-9eE]*)|[^"0-9-]+')
-_NUMBERS = b"-+.0123456789eE"
-_MARKS = [bytes([number]) for number in range(128, 256)]  # bytes that ASCII does not have
-_TO_COMMAS = bytes(range(128)) + b"," * 128
-
-
-def _refuse_json_constant(word: str) -> Any:
-    raise ValueError(word)
-
-
-class MatchingRows(NamedTuple):
-    """The columns of the lines that have a pattern, and which of all lines those are; which ones are left, and these."""
-
-    columns: list[list[Any]]
-    rows: list[int]
-    left: list[int]
-    rest: bytes
-
-
-@dataclass(frozen=True)
-class MetricsLinePattern:
-    """What a line is made of besides its numbers: what stands before each of these, and behind the last."""
-
-    names: tuple[str, ...]
-    between: tuple[bytes, ...]
-
-    @classmethod
-    def of(cls, line: bytes) -> "MetricsLinePattern | None":
-        """Return the pattern of a line; None where it holds anything but numbers, or not what a run writes."""
-        try:
-            found: dict[str, Any] = json.loads(line, parse_constant=_refuse_json_constant)
-            values = found["values"]
-            # with every one of them a number, a name that stands twice shows in their count
-            numbers = [*(found[key] for key in KEYS[:3]), *values.values()]
-            usual = list(found) == KEYS and all(type(each) in (int, float) for each in numbers)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return None
-        between = [b""]
-        for token in _TOKEN.finditer(line):
-            if token[1] is None:
-                between[-1] += token[0]
-            else:
-                between.append(b"")
-        fits = len(between) == len(values) + len(KEYS) <= len(_MARKS) and b"".join(between).isascii()
-        if not (usual and fits and line.endswith(b"\n") and all(map(is_metric_name, values))):
-            return None
-        return cls(tuple(values), tuple(between))
-
-    def read(self, text: bytes) -> MatchingRows | None:
-        """Return the numbers of the lines that have this pattern, of which the first is one; None where that can't be told."""
-        begin, *middle, end = self.between
-        if not text.isascii():
-            return None
-        parts = dict(zip(_MARKS, [*middle, end + begin], strict=False))
-        marked = text[len(begin) :] + begin  # so that each line ends in the same bytes, the last one too
-        for mark, part in parts.items():
-            marked = marked.replace(part, mark)
-        last, num_lines = [*parts][-1], text.count(b"\n")
-        between, expected = marked.translate(None, _NUMBERS), b"".join(parts)
-        if between == expected * num_lines:
-            return self._decode_numbers(marked[:-1], list(range(num_lines)), [], b"")
-        *lines, behind = marked.split(last)
-        fits = [each == expected[:-1] for each in between.split(last)[:-1]]
-        if len(lines) != num_lines or behind:
-            return None
-        rows = [number for number, fit in enumerate(fits) if fit]
-        left = [number for number, fit in enumerate(fits) if not fit]
-        rest = begin + last.join([lines[number] for number in left]) + end
-        for mark, part in parts.items():
-            rest = rest.replace(mark, part)
-        return self._decode_numbers(b",".join([lines[number] for number in rows]), rows, left, rest)
-
-    def _decode_numbers(
-        self, numbers: bytes, rows: list[int], left: list[int], rest: bytes
-    ) -> MatchingRows | None:
-        try:
-            # JSON says what a number is, here as everywhere.
-            found = json.loads(f"[{numbers.translate(_TO_COMMAS).decode()}]")
-        except ValueError:
-            return None
-        width = len(self.between) - 1
-        return MatchingRows([found[first::width] for first in range(width)], rows, left, rest)

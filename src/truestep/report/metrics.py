@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 FLUSH_SECONDS = 0.75  # and a quarter in which a run reads the lines that it has noted
 FLUSH_BYTES = 64 * 1024
 READ_BYTES = 1 << 20
-BLOCK_BYTES = 1 << 19
 MAX_LINE_BYTES = 16 << 20  # no line of metrics is so long; a damaged file may have no newline at all
 MAX_STEP = 1 << 63  # columns of steps are int64
 
@@ -282,33 +281,16 @@ def is_metric_name(text: str) -> bool:
 
 
 def raw_metrics_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a regular file as they are; what is too long for a line of metrics is an empty one."""
-    for text in raw_metrics_blocks(path):
-        yield from split_metrics_lines(text)
-
-
-def split_metrics_lines(text: bytes) -> list[bytes]:
-    """Return its lines with their ends, which the last may lack."""
-    *lines, last = text.split(b"\n")
-    return [line + b"\n" for line in lines] + ([last] if last else [])
-
-
-def raw_metrics_blocks(path: Path) -> Iterator[bytes]:
-    """Yield a regular file, many whole lines at a time; a line that is too long for one of metrics is empty."""
-    rest, is_too_long = b"", False
-    with os.fdopen(open_regular_file(path), "rb") as file:
-        while text := file.read(BLOCK_BYTES):
-            lines, newline, last = text.rpartition(b"\n")
-            if newline:
-                begin, end, others = lines.partition(b"\n")
-                yield (b"" if is_too_long else rest + begin) + end + others + newline
-                rest, is_too_long = last, False
-            elif not is_too_long:
-                rest += last
-            if len(rest) > MAX_LINE_BYTES:
-                rest, is_too_long = b"", True
-    if rest or is_too_long:
-        yield b"\n" if is_too_long else rest
+    """Yield the lines of a regular file with their ends, which the last may lack; one too long for a line of metrics is empty."""
+    with os.fdopen(open_regular_file(path), "rb", READ_BYTES) as file:
+        is_too_long = False
+        while part := file.readline(MAX_LINE_BYTES):
+            is_whole = part.endswith(b"\n") or len(part) < MAX_LINE_BYTES
+            if is_whole:
+                yield b"\n" if is_too_long else part
+            is_too_long = not is_whole
+        if is_too_long:
+            yield b"\n"
 
 
 def _mark_of_whole_lines(file: int) -> MetricsPrefixMark:

@@ -71,10 +71,10 @@ def test_a_cuda_that_is_not_started_is_left_alone(card):
     assert card.calls == ["clear_autocast_cache"]
 
 
-def test_a_torch_of_before_host_caches_and_workspaces(card):
-    del card.accelerator.empty_host_cache, card._C._cuda_clearCublasWorkspaces
+def test_a_torch_of_before_host_caches(card):
+    del card.accelerator.empty_host_cache
     release_cached_memory()
-    assert card.calls == ["clear_autocast_cache", "ipc_collect", "empty_cache"]
+    assert card.calls == ["clear_autocast_cache", "ipc_collect", "clear workspaces", "empty_cache"]
 
 
 def test_a_device_that_does_not_tell_its_memory(card):

@@ -13,15 +13,6 @@ from truestep.explainer.explainer import Explainer
 from truestep.explainer.explanation import Explanation
 from truestep.explainer.logs.log_errors import ErrorInLog, ErrorLog, read_error_log
 
-# a line with none of these words tells of no error: most lines of most logs are passed over so
-TELLING = re.compile(
-    r"err|fail|kill|memory|fault|assert|not |n't|unable|symbol|numpy|already|cuda|cudnn|cublas|nccl|dll|gloo|driver|abort"
-    r"|unrecognized|too |bus|currently|timed|time-?out|instruction|corrupt|no |exit|freeze_support|libuv|insufficient|busy"
-    r"|mismatch|version|available|ninja|_array_api|unexpected|space|exceeded|attempt|bootstrapping|ancdata|bad_alloc|malloc|quota"
-    r"|died|oom|client|unsupported|duplicate gpu|allocate|assign|device|illegal|without|broken|onnxruntime|initiali|compat|reset"
-    r"|eaddrinuse|waiting|recv|arch|required",
-    re.IGNORECASE,
-)
 _NAMES_ERROR = re.compile(
     r"error|exception|warning|traceback|fail|abort|fatal|panic|segfault|fault|killed|cannot|can't|must|invalid|expected|no such"
     r"|not found|denied|refused|unable",
@@ -137,7 +128,7 @@ def _known_errors_without_traceback(log: ErrorLog, *, may_be_message: bool) -> l
     found, seen = {}, set[str]()
     for line in log.lines:
         kind = line.text.translate(_NO_DIGITS)  # lines that differ in their numbers tell the same
-        if line.number in ends or kind in seen or not TELLING.search(line.text):
+        if line.number in ends or kind in seen:
             continue
         seen.add(kind)
         for error in telling:

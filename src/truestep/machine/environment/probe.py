@@ -59,10 +59,7 @@ def _parse_on_off(switch: str | None) -> bool | None:
 
 
 def _dotted_cudnn_version(numbers: Any) -> str | None:
-    """Return cuDNN's (major, minor, patch), which older cores give as 90100."""
-    if isinstance(numbers, int):
-        large = 10000 if numbers >= 90000 else 1000
-        numbers = (numbers // large, numbers % large // 100, numbers % 100)
+    """Return cuDNN's (major, minor, patch) with dots."""
     return ".".join(map(str, numbers)) if numbers else None
 
 

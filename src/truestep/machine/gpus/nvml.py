@@ -91,11 +91,6 @@ class NvmlSession:
                 found[each.name] = NvmlAnswer(value, untold)
         return found
 
-    def driver_version(self) -> tuple[int, ...]:
-        """Return the driver's version as numbers; empty when it can't be asked."""
-        text = self.ask("nvmlSystemGetDriverVersion").value or ""
-        return tuple(int(part) for part in text.split(".") if part.isdigit())
-
 
 def _import_pynvml() -> Any:
     with warnings.catch_warnings():

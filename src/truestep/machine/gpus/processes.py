@@ -18,8 +18,6 @@ _LISTS = {"compute": "Compute", "graphics": "Graphics", "mps": "MPSCompute"}
 _LARGEST_PID = 2**22  # the kernel's own limit (include/linux/threads.h, PID_MAX_LIMIT)
 _FIRST_NAMESPACE = "pid:[4026531836]"  # the kernel's fixed number of the host's namespace
 _NO_INSTANCE = 0xFFFFFFFF  # NVML's word for a process that is in no MIG instance
-# These drivers fill _v3 with a longer structure than every other driver (withdrawn in 535.98).
-_LONG_STRUCTURES = ((535, 43), (535, 98))
 
 
 def is_in_host_pid_namespace(proc: Path = Path("/proc")) -> bool:
@@ -32,10 +30,8 @@ def is_in_host_pid_namespace(proc: Path = Path("/proc")) -> bool:
 
 def _running_processes_of_kind(nvml: NvmlSession, handle: Any, kind: str) -> NvmlAnswer:
     """Return one list, by the newest version that the driver has; one with absurd numbers is refused."""
-    first, after = _LONG_STRUCTURES
-    versions = ("_v2",) if first <= nvml.driver_version()[:2] < after else ("_v3", "_v2")
     answer = NvmlAnswer(reason="Not Supported")
-    for version in versions:
+    for version in ("_v3", "_v2"):
         answer = nvml.ask(f"nvmlDeviceGet{_LISTS[kind]}RunningProcesses{version}", handle)
         if answer.reason is None:
             if all(0 < process.pid <= _LARGEST_PID for process in answer.value):

@@ -98,9 +98,7 @@ def _release_device_cache(torch: Any, accelerator: Any) -> None:
     if torch.cuda.is_initialized():
         torch.cuda.ipc_collect()
         # private, and the only way: workspaces live in the allocator and are never given back by it
-        clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
-        if clear is not None:
-            clear()
+        torch._C._cuda_clearCublasWorkspaces()
     accelerator.empty_cache()
     empty_host = getattr(accelerator, "empty_host_cache", None)  # torch 2.13
     if empty_host is not None:

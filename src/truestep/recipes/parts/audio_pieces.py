@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sound to train on: a folder of WAV files, speech of a synthesiser, or harmonic sounds, cut into pieces of one length."""
+"""Sound to train on: a folder of WAV files, or harmonic sounds, cut into pieces of one length."""
 
 import math
-import shutil
-import subprocess
 import wave
 from pathlib import Path
 
@@ -43,39 +41,6 @@ def _synthesize_sound(generator: torch.Generator) -> Tensor:
 
 def _resonance_peak(frequency: Tensor, centre: float, width: float = 150.0) -> Tensor:
     return (1 + ((frequency - centre) / width).square()).reciprocal()
-
-
-SYNTHESISER = "espeak-ng"
-SENTENCES = [  # about a minute
-    f"{number} {what}."
-    for number in ("Seven", "Twenty four", "Nine hundred", "Only three", "Almost twelve")
-    for what in (
-        "green boats lay along the river this morning",
-        "young horses ran beyond the quiet hills",
-        "old songs were heard under a wide evening sky",
-        "loud bells rang in the village below",
-    )
-]
-
-
-def speak_sentences(folder: Path) -> Path | None:
-    """Have each sentence spoken into a WAV file of a folder, unless it is there; None where there is no synthesiser."""
-    if (folder / "spoken").exists():
-        return folder
-    if shutil.which(SYNTHESISER) is None:
-        return None
-    folder.mkdir(exist_ok=True)
-    for number, sentence in enumerate(SENTENCES):
-        path = folder / f"{number:03d}.wav"
-        command = [SYNTHESISER, "-v", "en", "-p", str(30 + 7 * (number % 7)), "-w", str(path), sentence]
-        try:
-            subprocess.run(command, check=True, capture_output=True, timeout=60)
-        except (OSError, subprocess.SubprocessError) as error:
-            raise DataError(
-                f"{SYNTHESISER} is installed but failed: {error}. Give a folder of WAV files of your own: --data FOLDER."
-            ) from error
-    (folder / "spoken").touch()  # all of them
-    return folder
 
 
 WIDTH = 2  # bytes of a sample
@@ -132,12 +97,11 @@ def _ffmpeg_conversion_hint(path: Path, rate: int) -> str:
 HELD_OUT = 10  # every tenth sound
 
 
-def sound_pieces(folder: Path | None, samples: int, kept: Path) -> tuple[Tensor, Tensor, int]:
+def sound_pieces(folder: Path | None, samples: int) -> tuple[Tensor, Tensor, int]:
     """Return pieces (number, samples) to learn from, pieces of sounds that are held out, and samples per second.
 
-    Without a folder a synthesiser speaks into the folder `kept`, once; where there is none, the sounds are harmonic.
+    Without a folder the sounds are harmonic.
     """
-    folder = folder or speak_sentences(kept)
     waves, rate = read_wav_folder(folder) if folder is not None else (harmonic_sounds(), RATE)
     held_out = [wave for number, wave in enumerate(waves) if number % HELD_OUT == 0]
     known = [wave for number, wave in enumerate(waves) if number % HELD_OUT]

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import re
-
 from truestep.explainer.explainer import Crash, Explainer, Match
 
 
@@ -33,23 +31,11 @@ class ForwardMissing(Explainer):
             Fix: take the loss from it, model.training_step(batch, index), in a learner net.update(lambda batch:
             net.training_step(batch, 0), batch); or write def forward(self, x) in the class.
         otherwise: {kind} has {close}, but no forward. Fix: rename {close} to forward.
-        `silent=`: no forward was found in the class of the object that is called on this line.
     """
 
     messages = (r"Module \[(?P<kind>\w+)\] is missing the required \"forward\" function",)
 
-    @classmethod
-    def match(cls, crash: Crash) -> Match | None:
-        """Also recognise it in torch before 1.13, whose exception has no message."""
-        silent = not crash.message and crash.type_names[:1] == ("NotImplementedError",)
-        last = crash.frames[-1] if crash.frames else None
-        if silent and last is not None and last.path.replace("\\", "/").endswith("nn/modules/module.py"):
-            return re.search("(?P<kind>)", "")
-        return super().match(crash)
-
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        if not match["kind"]:
-            return {"silent": "yes"}
         called = crash.frames[-1].locals().get("self") if crash.frames else None
         if hasattr(type(called), "training_step"):
             return {"trains": "yes"}

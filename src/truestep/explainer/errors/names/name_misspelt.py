@@ -81,7 +81,6 @@ class NameMisspelt(Explainer):
         `unset=`: {name} is set nowhere before this line. Fix: {import}
         `unset=`: {name} is set nowhere before this line.
         otherwise: {name} is not imported. Fix: {import}
-        otherwise: there is no {name}, but there is {near_name}. Fix: write {near_name}.
         `keyword=verbose;`: {function} takes no verbose any more.
             Fix: leave verbose out: schedules print nothing since torch 2.7; log schedule.get_last_lr() instead.
         `keyword=names;`: {function} takes no names any more.
@@ -226,11 +225,8 @@ def _is_tensor_attribute_on_list(crash: Crash, attribute: str) -> bool:
 
 def _name_facts(crash: Crash, name: str) -> dict[str, str]:
     own = {"import": IMPORTS[name]} if name in IMPORTS else {}
-    if crash.user is None or crash.user.live is None:
-        return {"unset": "yes", **own}
-    known = [*crash.user.locals(), *crash.user.live.f_globals]
-    near = _closest_match(name, [each for each in known if not each.startswith("__")])
-    return own or ({"near_name": near} if near else {})
+    is_live = crash.user is not None and crash.user.live is not None
+    return own if is_live else {"unset": "yes", **own}
 
 
 def _keyword_facts(crash: Crash, found: dict[str, str]) -> dict[str, str]:
