@@ -99,7 +99,11 @@ def _pack(column: Sequence[Any], encode: Callable[[Any], Any]) -> dict[str, Any]
 
 def _is_plain(tensor: Tensor) -> bool:
     is_dense = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
-    return is_dense and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
+    return (
+        is_dense
+        and tensor.is_contiguous()
+        and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
+    )
 
 
 def _unpack(column: dict[str, Any], decode: Callable[[Any], Any]) -> list[Any]:
