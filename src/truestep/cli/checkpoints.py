@@ -5,9 +5,8 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -56,13 +55,6 @@ Which = Annotated[
 ]
 
 LONG_LIST = 16
-
-
-class BestMetricMode(Enum):
-    """Which of two values of a metric is better."""
-
-    MAX = "max"
-    MIN = "min"
 
 
 @app.command("list", epilog=f"{EXAMPLE}truestep checkpoints list runs/digits")
@@ -198,7 +190,7 @@ def prune(
     best: Annotated[int, typer.Option(help="Keep this many of the best.")] = 0,
     best_metric: Annotated[str | None, typer.Option(help="The metric that says which are best.")] = None,
     best_mode: Annotated[
-        BestMetricMode | None,
+        Literal["max", "min"] | None,
         typer.Option(help="Whether the highest or the lowest is best; of a loss it must be said."),
     ] = None,
     every: Annotated[int | None, typer.Option(help="Keep those whose step is a multiple.")] = None,
@@ -213,7 +205,7 @@ def prune(
         last=last,
         best=best,
         best_metric=best_metric,
-        best_mode=None if best_mode is None else best_mode.value,
+        best_mode=best_mode,
         every=every,
     )
     if (address := mirror_address_or_none(run)) is not None:
