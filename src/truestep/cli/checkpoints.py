@@ -64,7 +64,7 @@ def list_checkpoints(run: Run, as_json: Json = False) -> None:
     if as_json:
         _print_json({"checkpoints": [_checkpoint_json_entry(item) for item in found]})
     elif not found:
-        _print_line(f"no checkpoints in {run}.{_no_checkpoints_hint(run)}")
+        command_output.print_line_on_screen(f"no checkpoints in {run}.{_no_checkpoints_hint(run)}")
     else:
         _print_table(
             ["name", "saved at", "why", "size", "state", "metrics"],
@@ -84,7 +84,9 @@ def verify(run: Run, as_json: Json = False) -> None:
             problem = item.reason if isinstance(item, PassedOver) else find_checkpoint_damage(item)
             results.append({"name": item.name, "sound": problem is None, "problem": problem})
             if not as_json:
-                _print_line(f"{item.name}  {'sound' if problem is None else f'DAMAGED  {problem}'}")
+                command_output.print_line_on_screen(
+                    f"{item.name}  {'sound' if problem is None else f'DAMAGED  {problem}'}"
+                )
 
     read_local_or_stored_run(run, verify_checkpoints_at)
     if as_json:
@@ -179,7 +181,7 @@ def export(
 
     with _print_warnings_on_screen():
         path = str(export_weights(run, target, checkpoint=which, learner=learner, averages=averages))
-    _print_json({"path": path}) if as_json else _print_line(path)
+    _print_json({"path": path}) if as_json else command_output.print_line_on_screen(path)
 
 
 @app.command(epilog=f"{EXAMPLE}truestep checkpoints prune runs/digits --last 2")
@@ -218,7 +220,7 @@ def prune(
         _print_json({"names": names, "removed": not dry_run})
         return
     for name in names:
-        _print_line(f"{'would remove' if dry_run else 'removed'} {name}")
+        command_output.print_line_on_screen(f"{'would remove' if dry_run else 'removed'} {name}")
     if not names:
         command_output.warn_on_screen(
             f"nothing was removed from {run}: {plural(len(checkpoint_overview(Path(run))), 'checkpoint')} there."
@@ -318,10 +320,6 @@ def _print_table(columns: list[str], rows: list[list[str]]) -> None:
     for row in rows:
         table.add_row(*map(Text, row))
     command_output.print_result_on_screen(table)
-
-
-def _print_line(text: str) -> None:
-    command_output.print_line_on_screen(text)
 
 
 def _print_json(document: dict[str, Any]) -> None:
