@@ -7,12 +7,10 @@ import os
 import re
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.html_page import Page
 
-import truestep
 from truestep.core.errors import RunDirectoryError
 from truestep.report import render_report, write_report
 from truestep.report.metrics import MetricsFile
@@ -212,26 +210,3 @@ def test_a_report_that_could_not_be_written_leaves_the_old_one(tmp_path, log, mo
         write_report(folder)
     assert (folder / "report.html").read_bytes() == old
     assert {entry.name for entry in folder.iterdir()} == {"metrics.jsonl", "report.html"}
-
-
-@pytest.mark.parametrize(
-    ("losses", "first"),
-    [
-        (["generator/loss", "critic/loss"], "Samples"),
-        (["a/loss", "b/loss", "c/loss"], "Samples"),
-        (["loss", "valid_loss"], "Loss and metrics"),
-        (["train/loss", "val/loss"], "Loss and metrics"),
-        (["net/loss", "val/loss"], "Loss and metrics"),
-        (["loss"], "Loss and metrics"),
-    ],
-    ids=str,
-)
-def test_samples_stand_first_where_learners_have_losses_against_each_other(tmp_path, losses, first):
-    with truestep.Run(tmp_path / "run", quiet=True, progress=False, doctor=False) as run:
-        for step in run.steps(2):
-            picture = truestep.Image(torch.full((1, 4, 4), step / 2))
-            run.log(**dict.fromkeys(losses, 1.0 / (step + 1)), samples=picture)
-    page = truestep.write_report(run.directory).read_text("utf-8")
-    titles = re.findall(r"<h2>(Samples|Loss and metrics)</h2>", page)
-    assert titles[0] == first
-    assert sorted(titles) == ["Loss and metrics", "Samples"]

@@ -5,9 +5,8 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -58,13 +57,6 @@ Which = Annotated[
 LONG_LIST = 16
 
 
-class BestMetricMode(Enum):
-    """Which of two values of a metric is better."""
-
-    MAX = "max"
-    MIN = "min"
-
-
 @app.command("list", epilog=f"{EXAMPLE}truestep checkpoints list runs/digits")
 def list_checkpoints(run: Run, as_json: Json = False) -> None:
     """List the checkpoints, newest first, from their manifests alone."""
@@ -72,7 +64,7 @@ def list_checkpoints(run: Run, as_json: Json = False) -> None:
     if as_json:
         _print_json({"checkpoints": [_checkpoint_json_entry(item) for item in found]})
     elif not found:
-        _print_line(f"no checkpoints in {run}.{_no_checkpoints_hint(run)}")
+        command_output.print_line_on_screen(f"no checkpoints in {run}.{_no_checkpoints_hint(run)}")
     else:
         _print_table(
             ["name", "saved at", "why", "size", "state", "metrics"],
@@ -92,7 +84,9 @@ def verify(run: Run, as_json: Json = False) -> None:
             problem = item.reason if isinstance(item, PassedOver) else find_checkpoint_damage(item)
             results.append({"name": item.name, "sound": problem is None, "problem": problem})
             if not as_json:
-                _print_line(f"{item.name}  {'sound' if problem is None else f'DAMAGED  {problem}'}")
+                command_output.print_line_on_screen(
+                    f"{item.name}  {'sound' if problem is None else f'DAMAGED  {problem}'}"
+                )
 
     read_local_or_stored_run(run, verify_checkpoints_at)
     if as_json:
@@ -187,7 +181,7 @@ def export(
 
     with _print_warnings_on_screen():
         path = str(export_weights(run, target, checkpoint=which, learner=learner, averages=averages))
-    _print_json({"path": path}) if as_json else _print_line(path)
+    _print_json({"path": path}) if as_json else command_output.print_line_on_screen(path)
 
 
 @app.command(epilog=f"{EXAMPLE}truestep checkpoints prune runs/digits --last 2")
@@ -198,7 +192,7 @@ def prune(
     best: Annotated[int, typer.Option(help="Keep this many of the best.")] = 0,
     best_metric: Annotated[str | None, typer.Option(help="The metric that says which are best.")] = None,
     best_mode: Annotated[
-        BestMetricMode | None,
+        Literal["max", "min"] | None,
         typer.Option(help="Whether the highest or the lowest is best; of a loss it must be said."),
     ] = None,
     every: Annotated[int | None, typer.Option(help="Keep those whose step is a multiple.")] = None,
@@ -213,7 +207,7 @@ def prune(
         last=last,
         best=best,
         best_metric=best_metric,
-        best_mode=None if best_mode is None else best_mode.value,
+        best_mode=best_mode,
         every=every,
     )
     if (address := mirror_address_or_none(run)) is not None:
@@ -226,7 +220,7 @@ def prune(
         _print_json({"names": names, "removed": not dry_run})
         return
     for name in names:
-        _print_line(f"{'would remove' if dry_run else 'removed'} {name}")
+        command_output.print_line_on_screen(f"{'would remove' if dry_run else 'removed'} {name}")
     if not names:
         command_output.warn_on_screen(
             f"nothing was removed from {run}: {plural(len(checkpoint_overview(Path(run))), 'checkpoint')} there."
@@ -326,10 +320,6 @@ def _print_table(columns: list[str], rows: list[list[str]]) -> None:
     for row in rows:
         table.add_row(*map(Text, row))
     command_output.print_result_on_screen(table)
-
-
-def _print_line(text: str) -> None:
-    command_output.print_line_on_screen(text)
 
 
 def _print_json(document: dict[str, Any]) -> None:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep completion`: what makes a shell complete commands and options with the Tab key."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,17 +12,10 @@ app = typer.Typer(add_completion=False)
 VARIABLE = "_TRUESTEP_COMPLETE"
 
 
-class Shell(StrEnum):
-    """The shells that can complete."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
 @app.command(epilog=f"{EXAMPLE}truestep completion bash")
 def completion(
-    context: typer.Context, shell: Annotated[Shell, typer.Argument(help="Which shell: bash, zsh or fish.")]
+    context: typer.Context,
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="Which shell: bash, zsh or fish.")],
 ) -> None:
     """Print the script that makes a shell complete truestep's commands and options with the Tab key.
 
@@ -32,4 +24,4 @@ def completion(
     """
     from typer.completion import show_callback
 
-    show_callback(context, context.command.params[0], shell.value)
+    show_callback(context, context.command.params[0], shell)

@@ -2,7 +2,6 @@
 """`truestep doctor`: read a script, run it under watch, say what is wrong with it."""
 
 import contextlib
-import json
 import os
 import sys
 import time
@@ -20,6 +19,7 @@ from truestep.cli.read import (
     SELECT,
     SHOW_ABSTENTIONS,
     ReadOutputFormat,
+    findings_text,
     show_reading_progress,
     warn_of_retired_checks,
 )
@@ -182,7 +182,6 @@ class DoctorReportDelivery:
         return report.outcome.status or int(worst <= self.fail_on.rank)
 
     def _print_report(self, report: "WatchedRunReport", file: TextIO, *, width: int | None) -> None:
-        from truestep.doctor.reporting.json_and_sarif import sarif_document, workflow_commands
         from truestep.doctor.reporting.terminal import print_concise_findings, show_run
 
         screen = Console(file=file, highlight=False, width=width)
@@ -191,12 +190,8 @@ class DoctorReportDelivery:
             file.writelines(f"{line}\n" for line in [self.behind] if line)
         elif self.output is ReadOutputFormat.CONCISE:
             print_concise_findings(report.findings, screen)
-        elif self.output is ReadOutputFormat.GITHUB:
-            file.writelines(f"{line}\n" for line in workflow_commands(report.findings))
-        else:
-            is_json = self.output is ReadOutputFormat.JSON
-            document = report.to_dict() if is_json else sarif_document(report.findings)
-            file.write(json.dumps(document, indent=2) + "\n")
+        elif text := findings_text(report.findings, self.output, report.to_dict):
+            file.write(f"{text}\n")
 
 
 def _read_and_run_script(script: "WatchedScript", watch: "Watch", delivery: DoctorReportDelivery) -> int:

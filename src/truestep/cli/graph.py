@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep graph`: a model's modules and its autograd graph, folded."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,13 +10,6 @@ from truestep.cli.options import Batch, Inputs, Json, Model
 from truestep.cli.usage import EXAMPLE
 
 app = typer.Typer(add_completion=False)
-
-
-class GraphKind(StrEnum):
-    """Which of the two graphs."""
-
-    MODULES = "modules"
-    AUTOGRAD = "autograd"
 
 
 @app.command(epilog=f"{EXAMPLE}truestep graph train.py:make_model --input 8,3,224,224")
@@ -30,7 +22,9 @@ def graph(
         int | None,
         typer.Option("--depth", help="How deep the graph shown goes; by default as deep as 60 boxes show."),
     ] = None,
-    kind: Annotated[GraphKind, typer.Option("--kind", help="Which graph is shown.")] = GraphKind.MODULES,
+    kind: Annotated[
+        Literal["modules", "autograd"], typer.Option("--kind", help="Which graph is shown.")
+    ] = "modules",
     saved: Annotated[
         bool, typer.Option("--saved", help="In the autograd graph, show the tensors saved for the backward.")
     ] = False,
@@ -53,7 +47,7 @@ def graph(
 
     made, example = model_and_batch(model, inputs or [], batch)
     found = trace(made, example, saved=saved, attributes=attributes)
-    shown = found.shown(depth, kind.value)
+    shown = found.shown(depth, kind)
     for path in out or []:
-        warn_on_screen(f"wrote {found.save(path, depth, kind.value)}")
+        warn_on_screen(f"wrote {found.save(path, depth, kind)}")
     print_json_document(found.to_dict()) if as_json else print_result_on_screen(shown)

@@ -3,11 +3,11 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ from truestep.cli.command_output import command_console, warn_on_screen
 from truestep.cli.statuses import EXIT_FAILED, EXIT_USAGE
 from truestep.core.errors import OptionError
 from truestep.core.text_formatting import plural, printable_text
-from truestep.doctor.finding import Severity
+from truestep.doctor.finding import Finding, Severity
 from truestep.doctor.findings_cache import source_readings_folder
 from truestep.doctor.fixing import FixedFile, fix_files, is_certain_fix
 from truestep.doctor.linting import read_paths, why_nothing_to_find
@@ -185,15 +185,18 @@ def _show_reading(
             _suggest_what_to_read(paths)
     elif output is ReadOutputFormat.CONCISE:
         print_concise_findings(reading.findings, command_console())
-    elif output is ReadOutputFormat.GITHUB:
-        typer.echo("\n".join(workflow_commands(reading.findings)))
     else:
-        document = (
-            reading_document(reading) if output is ReadOutputFormat.JSON else sarif_document(reading.findings)
-        )
-        if output is ReadOutputFormat.JSON and fixed:
-            document["fixed"] = [each.to_dict() for each in fixed]
-        typer.echo(json.dumps(document, indent=2))
+        done = {"fixed": [each.to_dict() for each in fixed]} if fixed else {}
+        typer.echo(findings_text(reading.findings, output, lambda: reading_document(reading) | done))
+
+
+def findings_text(
+    findings: Sequence[Finding], output: ReadOutputFormat, document: Callable[[], dict[str, Any]]
+) -> str:
+    """Return findings in a form that programs read; `document` gives the one of our own."""
+    if output is ReadOutputFormat.GITHUB:
+        return "\n".join(workflow_commands(findings))
+    return json.dumps(document() if output is ReadOutputFormat.JSON else sarif_document(findings), indent=2)
 
 
 def warn_of_retired_checks(selection: CheckSelection, reading: SourceReading) -> None:

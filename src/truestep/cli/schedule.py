@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep schedule`: the learning rate of every update, before the first one is made."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,13 +10,6 @@ from truestep.cli.options import Json
 from truestep.cli.usage import EXAMPLE
 
 app = typer.Typer(add_completion=False)
-
-
-class ScheduleAxisUnit(StrEnum):
-    """What the axis counts."""
-
-    STEPS = "steps"
-    EPOCHS = "epochs"
 
 
 @app.command(epilog=f"{EXAMPLE}truestep schedule train.py:make_schedule --steps 1000")
@@ -38,9 +30,7 @@ def schedule(
         int | None,
         typer.Option("--steps-per-epoch", help="Updates in an epoch; schedules that count epochs need it."),
     ] = None,
-    by: Annotated[
-        ScheduleAxisUnit, typer.Option("--by", help="What the axis counts.")
-    ] = ScheduleAxisUnit.STEPS,
+    by: Annotated[Literal["steps", "epochs"], typer.Option("--by", help="What the axis counts.")] = "steps",
     out: Annotated[
         list[Path] | None, typer.Option("--out", help="Also write a file: .svg, .csv, .png or .pdf.")
     ] = None,
@@ -58,7 +48,7 @@ def schedule(
     factories = {
         target.rpartition(":")[2]: factory_taking_optimizer(load_command_target(target)) for target in targets
     }
-    plot = plot_schedule(factories, steps, optimizer=lr, steps_per_epoch=steps_per_epoch, by=by.value)
+    plot = plot_schedule(factories, steps, optimizer=lr, steps_per_epoch=steps_per_epoch, by=by)
     for path in out or []:
         warn_on_screen(f"wrote {plot.save(path)}")
     show_result(plot, as_json=as_json)

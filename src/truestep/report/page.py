@@ -3,7 +3,6 @@
 
 import base64
 import math
-import re
 import statistics
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from truestep.core.charts.markup import Html, html_tag
 from truestep.core.metric_direction import Better
 from truestep.core.text_formatting import bytes_text, duration_text, number_text, short_number
 from truestep.report.best import best_metric_value, declared_best_metric
-from truestep.report.chart_grouping import KNOWN, SPLIT, ReportFigures, group_curves, report_figures
+from truestep.report.chart_grouping import KNOWN, ReportFigures, group_curves, report_figures
 from truestep.report.findings import report_findings, report_findings_table
 from truestep.report.layers import report_layers_section
 from truestep.report.media_samples import MediaOnPage, ReportedMedia
@@ -36,7 +35,8 @@ def report_page(record: RunRecord) -> str:
         *(html_tag("p", problem, class_="problem", role="note") for problem in record.problems),
         *_findings_section(record),
         report_headline(record, groups, metrics) if record.num_lines else _nothing_logged_notice(),
-        *_curves_and_samples(record, figures),
+        *_curve_cards(record, figures),
+        *_samples_section(record),
         *_layers_section(record),
         *_choices_and_settings_tables(record),
         html_tag("footer", "Drawn from the files of the run's directory; this page loads nothing else."),
@@ -81,15 +81,6 @@ def _nothing_logged_notice() -> Html:
     return html_tag(
         "p", "Nothing has been logged yet: metrics.jsonl has no lines.", class_="problem", role="note"
     )
-
-
-def _curves_and_samples(record: RunRecord, figures: ReportFigures) -> Iterator[Html]:
-    """Yield the curves, then the samples; where learners have losses against each other, samples say more and come first."""
-    owners = [name.removesuffix("/loss") for name in record.curves if name.endswith("/loss")]
-    is_adversarial = sum(not re.fullmatch(SPLIT, owner, re.IGNORECASE) for owner in owners) > 1
-    parts = [_samples_section(record), _curve_cards(record, figures)]
-    for part in parts if is_adversarial else reversed(parts):
-        yield from part
 
 
 def _curve_cards(record: RunRecord, figures: ReportFigures) -> Iterator[Html]:

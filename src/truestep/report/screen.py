@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs in a terminal, listed."""
 
+import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,15 +76,9 @@ def _early_end_reasons(found: RunList) -> Iterator[RenderableType]:
 def _comparison_command_hint(found: RunList) -> Iterator[RenderableType]:
     logged = [run for run in found.runs if run.step]
     if len(logged) > 1:
-        names = " ".join(_shell_quote(run.directory) for run in logged[:COMPARED])
+        names = " ".join(shlex.quote(run.directory) for run in logged[:COMPARED])
         yield Text()
         yield Text(f"Compare them: truestep report {printable(names)}", "dim")
-
-
-def _shell_quote(name: str) -> str:
-    import shlex
-
-    return shlex.quote(name)
 
 
 def printable(text: str) -> str:

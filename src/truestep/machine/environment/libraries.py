@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared libraries that the dynamic loader could take, found without starting a process."""
+"""Shared libraries that the dynamic loader could take."""
 
 import os
 import re
-import struct
+import shutil
+import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,8 +14,6 @@ from truestep.core.atomic_files import is_visible_path, visible_paths_in
 from truestep.machine.environment.packages import InstalledPackage
 
 LOADER_CACHE = Path("/etc/ld.so.cache")
-_CACHE_MAGIC = b"glibc-ld.so.cache1.1"
-_CACHE_HEADER, _CACHE_ENTRY = struct.Struct("=II20x"), struct.Struct("=iIIIQ")
 _HEADERS = {"cudnn": ("cudnn_version.h", "cudnn.h"), "nccl": ("nccl.h",)}
 _WORDS = ("MAJOR", "MINOR", "PATCHLEVEL|PATCH")
 
@@ -74,23 +73,11 @@ def _header_version(name: str, library: Path) -> str | None:
 
 
 def cached_libraries(prefix: str, cache: Path = LOADER_CACHE) -> list[Path]:
-    """Return the libraries of the loader's cache (what `ldconfig -p` prints) whose name starts so."""
-    try:
-        data = cache.read_bytes()
-        # a cache for both formats begins with the old one; positions count from the new one's start
-        data = data[data.index(_CACHE_MAGIC) :]
-        number, _ = _CACHE_HEADER.unpack_from(data, len(_CACHE_MAGIC))
-        start = len(_CACHE_MAGIC) + _CACHE_HEADER.size
-        entries = _CACHE_ENTRY.iter_unpack(data[start : start + number * _CACHE_ENTRY.size])
-        keys = [
-            (_null_terminated_string(data, key), _null_terminated_string(data, value))
-            for _, key, value, _, _ in entries
-        ]
-    except (OSError, ValueError, struct.error):
-        return []
-    paths = [Path(value) for key, value in keys if key.startswith(prefix)]
-    return [path for path in dict.fromkeys(paths) if is_visible_path(path)]
-
-
-def _null_terminated_string(data: bytes, position: int) -> str:
-    return os.fsdecode(data[position : data.index(b"\0", position)])
+    """Return the libraries of the loader's cache whose name starts so, as `ldconfig -p` prints them; none where it can't."""
+    ldconfig = shutil.which("ldconfig", path=f"{os.environ.get('PATH', '')}:/sbin:/usr/sbin")
+    with suppress(OSError, subprocess.SubprocessError):
+        command = [ldconfig or "ldconfig", "-p", "-C", str(cache)]
+        done = subprocess.run(command, capture_output=True, check=True, timeout=10)
+        lines = re.findall(rf"^\t{re.escape(prefix)}\S* .*=> (.+)$", os.fsdecode(done.stdout), re.MULTILINE)
+        return [path for path in map(Path, dict.fromkeys(lines)) if is_visible_path(path)]
+    return []

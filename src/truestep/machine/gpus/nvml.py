@@ -60,11 +60,7 @@ class NvmlSession:
         if call is None:
             return NvmlAnswer(reason="the installed nvidia-ml-py is too old")
         try:
-            value = call(*arguments)
-            return NvmlAnswer(value.decode() if isinstance(value, bytes) else value)  # old bindings: bytes
-        # an older binding takes fewer arguments
-        except TypeError:
-            return NvmlAnswer(reason="the installed nvidia-ml-py is too old")
+            return NvmlAnswer(call(*arguments))
         except self.binding.NVMLError as error:
             return NvmlAnswer(reason=str(error).rstrip("."))
         except UnicodeDecodeError:
