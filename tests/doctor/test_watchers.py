@@ -993,3 +993,15 @@ for x, y in loader:
     told = [each for each in run_example(code).findings if each.code == "SCHED001"]
     assert [each.severity.value for each in told] == ["bug"] * found
     assert all("never steps" in each.message for each in told)
+
+
+def test_frozen_weights_are_not_told_that_their_gradients_were_cleared():
+    code = """
+for step, (x, y) in enumerate(loader):
+    opt.zero_grad()
+    x.requires_grad_(True)
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+    net.requires_grad_(False)
+"""
+    assert not [each for each in found_in(code) if each[0] == "GRAD004"]

@@ -175,7 +175,7 @@ def test_unknown_options_are_answered_with_what_there_is(tmp_path, options, mess
         ({"best": ""}, "give the name"),
         ({"best": "valid_loss"}, 'the highest would be kept.*Write best_mode="min", or best_mode="max"'),
         ({"best": "val/rmse"}, 'Write best_mode="min"'),
-        ({"best": "accuracy", "best_mode": "lowest"}, "best_mode is 'lowest'; write 'min' or 'max'"),
+        ({"best": "accuracy", "best_mode": "lowest"}, "write best_mode='min'"),
         ({"keep_best": -1}, "best at least 0"),
     ],
 )

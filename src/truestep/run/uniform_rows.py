@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from truestep.core.device_specific import is_cpu_device
+
 FEWEST_ROWS = 32
 _NUMBERS = {bool: np.bool_, int: np.int64, float: np.float64}
 _ROW_TYPES = (tuple, list, dict)
@@ -98,7 +100,7 @@ def _pack(column: Sequence[Any], encode: Callable[[Any], Any]) -> dict[str, Any]
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    is_dense = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    is_dense = tensor.layout is torch.strided and is_cpu_device(tensor.device) and not tensor.is_quantized
     return (
         is_dense
         and tensor.is_contiguous()

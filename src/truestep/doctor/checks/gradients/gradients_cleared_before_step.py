@@ -100,7 +100,7 @@ class GradientsClearedBeforeStep(SourceCheck, Watcher):
     def _find_cleared_gradients(self, history: WatchHistory, record: OptimizerRecord) -> Observations:
         """Report a clear after the last backward before this step, if it left nothing to step on."""
         before, self.stepped = self.stepped, record
-        is_frozen = not any(each.requires_grad for each in record.sample())  # no backward would leave any
+        is_frozen = not any(each.requires_grad for each in record.parameters())  # no backward would leave any
         if record.cleared_at is None or record.has_closure or is_frozen:
             return
         left = [each.grad for each in record.sample() if each.grad is not None]
